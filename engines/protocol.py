@@ -104,6 +104,7 @@ class Chunk:
     """New tokens of a generation. The last one has `finish` and `usage`, and may have no tokens.
 
     `top_logprobs` has, per token, pairs of token id and log-probability, best first.
+    `engine_s`, on the last one: seconds the call spent inside the engine, where the engine can tell.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -112,14 +113,16 @@ class Chunk:
     finish: Finish | None = None
     matched_stop: str | int | None = None
     usage: Usage | None = None
+    engine_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """One probability per label, summing to 1."""
+    """One probability per label, summing to 1. `engine_s` as in `Chunk`."""
 
     probabilities: tuple[float, ...]
     usage: Usage
+    engine_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

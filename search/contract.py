@@ -49,7 +49,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How promising is the path that ends at `node`? Worst case: the `score_tokens` of the search's `Costs`."""
+    """How promising is the path that ends at `node`? Worst case: `Costs.score_tokens`."""
 
     id: CallId
     node: NodeId
@@ -176,10 +176,10 @@ class Search(Protocol):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it finished, in a short snake_case word (for example `decided`, `all_done`), None while running."""
+        """Why it finished, as a short snake_case word (`decided`, `all_done`, …); None while running."""
 
     def ask(self, room: Room) -> list[Call]:
-        """Calls to start now. Their worst cases sum to at most `room.tokens` and their number to `room.slots`.
+        """Calls to start now: at most `room.slots`, and of worst cases summing to at most `room.tokens`.
 
         An empty list with nothing in flight and `finished` false means that the room is too small.
         """
