@@ -36,6 +36,9 @@ class Tree:
     def __init__(self, prompt_ids: tuple[int, ...]) -> None:
         self._nodes = [Node(ROOT, None, list(prompt_ids))]
         self._generated = 0
+        self._live_tokens = len(prompt_ids)
+        # Per node: itself, if live, and its children that have a live node at or below them.
+        self._wanted = [1]
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -64,6 +67,8 @@ class Tree:
         if not 0 <= parent < len(self._nodes):
             raise IndexError(f"no node {parent}")
         self._nodes.append(Node(len(self._nodes), parent))
+        self._wanted.append(0)
+        self._want(len(self._nodes) - 1)
         return len(self._nodes) - 1
 
     def extend(self, node: int, token_ids: tuple[int, ...], text: str) -> None:
@@ -74,11 +79,30 @@ class Tree:
         n.token_ids.extend(token_ids)
         n.text += text
         self._generated += len(token_ids)
+        if self._wanted[node]:
+            self._live_tokens += len(token_ids)
 
     def retire(self, node: int) -> None:
-        """Mark a node's KV as no longer wanted. The root stays live."""
-        if node != ROOT:
-            self._nodes[node].live = False
+        """Mark a node's KV as no longer wanted. The root stays live, and so does what a live child needs."""
+        if node == ROOT or not self._nodes[node].live:
+            return
+        self._nodes[node].live = False
+        at: int | None = node
+        while at is not None:
+            self._wanted[at] -= 1
+            if self._wanted[at]:
+                return
+            self._live_tokens -= len(self._nodes[at].token_ids)
+            at = self._nodes[at].parent
+
+    def _want(self, node: int) -> None:
+        at: int | None = node
+        while at is not None:
+            self._wanted[at] += 1
+            if self._wanted[at] > 1:
+                return
+            self._live_tokens += len(self._nodes[at].token_ids)
+            at = self._nodes[at].parent
 
     def path(self, node: int) -> list[int]:
         """Node numbers from the root to `node`, both included."""
@@ -104,8 +128,4 @@ class Tree:
     @property
     def live_tokens(self) -> int:
         """Unique tokens whose KV the search still wants: the live nodes and their ancestors, each once."""
-        wanted: set[int] = {ROOT}
-        for n in self._nodes:
-            if n.live:
-                wanted.update(self.path(n.id))
-        return sum(len(self._nodes[n].token_ids) for n in wanted)
+        return self._live_tokens

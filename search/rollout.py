@@ -1,0 +1,331 @@
+"""Drawing whole samples: the machinery shared by all techniques that do nothing else with the engine.
+
+A sample is a chain of nodes. With ample room it is one `Generate` of all its tokens. When tokens or KV are
+short the room is divided over the samples that want to run; one whose slice ended before its own limit is
+continued from its node. So token caps are exact without giving up width.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass
+
+from search.contract import (
+    Call,
+    CallId,
+    Chunk,
+    Event,
+    Failed,
+    Generate,
+    Generated,
+    Room,
+    Score,
+    Scored,
+)
+from search.equivalence import answer_key
+from search.extract import final_answer, visible_text
+from search.sample import Sample, SampleLimits, Scoring, State
+from search.seeds import derive_seed
+from search.slices import MIN_SLICE, Want, divide
+from search.tree import ROOT, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many samples to draw.
+
+    Args:
+        n: samples wanted.
+        width: how many are under way at once (running or waiting for room).
+        max_retries: how many failed ones may be replaced; at most `n + max_retries` are ever started.
+        score_tokens: what scoring one sample costs; None when the technique does not score.
+    """
+
+    n: int
+    width: int
+    max_retries: int
+    score_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    """A `Generate` in flight. `last`: its slice reaches the sample's own limit."""
+
+    sample: Sample
+    last: bool
+    tokens: int = 0
+
+
+class Rollout:
+    """Draws samples by ask/tell and scores the complete ones if the plan says so.
+
+    Args:
+        prompt_ids: the prompt's tokens.
+        limits: bounds of every sample.
+        plan: how many samples.
+        seed: the search's seed.
+
+    Raises:
+        ValueError: the prompt fills the context.
+    """
+
+    def __init__(self, prompt_ids: tuple[int, ...], limits: SampleLimits, plan: Plan, seed: int) -> None:
+        context_left = limits.context_tokens - len(prompt_ids)
+        if context_left < 1:
+            raise ValueError(
+                f"the prompt has {len(prompt_ids)} tokens and leaves no room in a context of "
+                f"{limits.context_tokens}"
+            )
+        self.tree = Tree(prompt_ids)
+        self.samples: list[Sample] = []
+        self.failed = 0
+        self._limits = limits
+        self._plan = plan
+        self._seed = seed
+        self._limit = min(limits.max_new_tokens, context_left)
+        self._limit_reason = (
+            "max_new_tokens reached" if limits.max_new_tokens <= context_left else "context full"
+        )
+        self._next_call = 0
+        self._running: dict[CallId, _Running] = {}
+        self._scoring: dict[CallId, Sample] = {}
+        self._to_score: deque[Sample] = deque()
+        self._waiting: list[Sample] = []
+        self._prefilled = plan.n == 1
+        self._longest: Sample | None = None
+        self._ended_tokens = 0
+        self._ended = 0
+
+    @property
+    def startable(self) -> int:
+        """Samples that may still be started, as things stand now."""
+        tries = self._plan.n + min(self.failed, self._plan.max_retries)
+        return max(0, tries - len(self.samples))
+
+    @property
+    def remaining(self) -> int:
+        """Samples that may still complete: under way or not yet started."""
+        return len(self._running) + len(self._waiting) + self.startable
+
+    @property
+    def first_remaining(self) -> int:
+        """The lowest number among the remaining samples."""
+        under_way = [r.sample.index for r in self._running.values()] + [s.index for s in self._waiting]
+        return min(under_way, default=len(self.samples))
+
+    @property
+    def done(self) -> bool:
+        """Nothing is in flight and nothing is left to ask."""
+        return not (self._scoring or self._to_score) and self.remaining == 0
+
+    @property
+    def longest(self) -> Sample | None:
+        """The sample with the longest text, of equals the one of most tokens, then the earliest.
+
+        None when there is not one token.
+        """
+        return self._longest
+
+    @property
+    def expected_tokens(self) -> float:
+        """Charged tokens that one more sample is expected to take: the mean of those that ended so far,
+        or the limit before the first one, and its score."""
+        mean = self._ended_tokens / self._ended if self._ended else float(self._limit)
+        return max(1.0, mean) + (self._plan.score_tokens or 0)
+
+    def ask(self, room: Room) -> list[Call]:
+        """Scores first, since they turn samples into answers; then samples under way; then new ones.
+
+        The live tree never grows by more than `room.kv_tokens` in all: a sample that is put to sleep makes
+        room for the slice of another in the same call.
+        """
+        calls: list[Call] = []
+        tokens = room.tokens
+        score_tokens = self._plan.score_tokens or 0
+        while self._to_score and len(calls) < room.slots and tokens >= score_tokens:
+            sample = self._to_score.popleft()
+            sample.scoring = Scoring.ASKED
+            tokens -= score_tokens
+            call = Score(self._new_call(), sample.nodes[-1])
+            self._scoring[call.id] = sample
+            calls.append(call)
+        wanting = self._wanting(room.slots - len(calls))
+        if not wanting:
+            return calls
+        tokens -= score_tokens * (len(self._to_score) + len(self._running))
+        slices = self._slices(wanting, tokens, room.kv_tokens)
+        for sample, slice_ in zip(wanting if self._prefilled else wanting[:1], slices, strict=False):
+            calls.append(self._generate(sample, slice_))
+        return calls
+
+    def tell(self, event: Event) -> Sample | None:
+        """Take in an event. Returns the sample that ended or whose score came, if one did."""
+        if isinstance(event, Chunk):
+            self._grow(event)
+            return None
+        if isinstance(event, Generated):
+            running = self._running.pop(event.call, None)
+            return None if running is None else self._end_slice(running, event.finish)
+        if isinstance(event, Scored):
+            sample = self._scoring.pop(event.call, None)
+            if sample is not None:
+                self._take_score(sample, event.score)
+            return sample
+        if isinstance(event, Failed):
+            return self._fail(event)
+        return None
+
+    def stop(self, reason: str) -> list[CallId]:
+        """End all that is under way. Returns the calls in flight, for cancelling."""
+        in_flight = sorted([*self._running, *self._scoring])
+        for sample in [*(r.sample for r in self._running.values()), *self._waiting]:
+            sample.state, sample.reason = State.STOPPED, reason
+            self._release(sample)
+        for sample in [*self._scoring.values(), *self._to_score]:
+            sample.scoring, sample.score_reason = Scoring.FAILED, f"not scored: {reason}"
+            self._release(sample)
+        self._running.clear()
+        self._waiting.clear()
+        self._scoring.clear()
+        self._to_score.clear()
+        return in_flight
+
+    def _wanting(self, slots: int) -> list[Sample]:
+        """Samples that could run now, those under way first; new ones are not yet entered."""
+        if slots < 1 or (not self._prefilled and self._running):
+            return []
+        wanting = sorted(self._waiting, key=lambda s: (not s.awake, s.index))
+        free = self._plan.width - len(self._running) - len(self._waiting)
+        start = len(self.samples)
+        wanting += [Sample(start + i) for i in range(min(free, self.startable))]
+        return wanting[:slots]
+
+    def _slices(self, wanting: list[Sample], tokens: int, kv_tokens: int) -> list[int]:
+        score_tokens = self._plan.score_tokens or 0
+        wants = [self._want(s) for s in wanting]
+        slices = divide(wants, tokens, kv_tokens, score_tokens)
+        if slices or self._running or self._scoring:
+            return slices
+        # Nothing in flight will free more room. Samples that hold KV waiting for each other's would wait for
+        # ever: the youngest lets go of its own and is prefilled again when its turn comes.
+        for sample in [s for s in reversed(self._waiting) if s is not wanting[0] and s.awake]:
+            if kv_tokens >= wants[0].wake + min(MIN_SLICE, wants[0].rest):
+                break
+            sample.awake = False
+            self._release(sample)
+            kv_tokens += sample.tokens
+        return divide(wants[:1], tokens, kv_tokens, score_tokens, floor=1)
+
+    def _want(self, sample: Sample) -> Want:
+        return Want(self._limit - sample.tokens, 0 if sample.awake else sample.tokens)
+
+    def _generate(self, sample: Sample, slice_: int) -> Generate:
+        if sample.nodes:
+            self._waiting.remove(sample)
+        else:
+            self.samples.append(sample)
+        parent = sample.nodes[-1] if sample.nodes else ROOT
+        node = self.tree.add(parent)
+        seed = derive_seed(self._seed, sample.index, len(sample.nodes))
+        sample.nodes.append(node)
+        sample.state, sample.awake = State.RUNNING, True
+        call = Generate(self._new_call(), parent, node, slice_, seed)
+        self._running[call.id] = _Running(sample, last=sample.tokens + slice_ >= self._limit)
+        return call
+
+    def _new_call(self) -> CallId:
+        self._next_call += 1
+        return self._next_call
+
+    def _grow(self, chunk: Chunk) -> None:
+        running = self._running.get(chunk.call)
+        if running is None:
+            return
+        sample = running.sample
+        self.tree.extend(sample.nodes[-1], chunk.token_ids, chunk.text)
+        running.tokens += len(chunk.token_ids)
+        sample.tokens += len(chunk.token_ids)
+        sample.chars += len(chunk.text)
+        if not sample.tokens:
+            return
+        self._prefilled = True
+        best = self._longest
+        if best is None or (sample.chars, sample.tokens, -sample.index) > (
+            best.chars,
+            best.tokens,
+            -best.index,
+        ):
+            self._longest = sample
+
+    def _end_slice(self, running: _Running, finish: str) -> Sample | None:
+        sample = running.sample
+        self._prefilled = True
+        if finish == "stop":
+            self._complete(sample)
+        elif finish == "context":
+            self._truncate(sample, "context full")
+        elif running.last or sample.tokens >= self._limit:
+            self._truncate(sample, self._limit_reason)
+        elif running.tokens == 0:
+            # Continuing it could go on for ever.
+            self._fail_sample(sample, "the engine ended a slice by length without a token")
+        else:
+            sample.state = State.WAITING
+            insort(self._waiting, sample, key=lambda s: s.index)
+            return None
+        return sample
+
+    def _complete(self, sample: Sample) -> None:
+        text = self.tree.path_text(sample.nodes[-1])
+        sample.state = State.COMPLETE
+        self._count(sample)
+        sample.has_text = bool(text.strip())
+        sample.visible = bool(visible_text(text, self._limits.thinking).strip())
+        answer = final_answer(text, self._limits.thinking)
+        key = None if answer is None else answer_key(answer)
+        if key:
+            sample.answer, sample.key = answer, key
+        if self._plan.score_tokens is not None and sample.visible:
+            sample.scoring = Scoring.WANTED
+            self._to_score.append(sample)
+        else:
+            self._release(sample)
+
+    def _truncate(self, sample: Sample, reason: str) -> None:
+        sample.state, sample.reason = State.TRUNCATED, reason
+        self._count(sample)
+        self._release(sample)
+
+    def _count(self, sample: Sample) -> None:
+        self._ended += 1
+        self._ended_tokens += sample.tokens
+
+    def _take_score(self, sample: Sample, score: float) -> None:
+        if 0.0 <= score <= 1.0:
+            sample.scoring, sample.score = Scoring.DONE, score
+        else:
+            sample.scoring, sample.score_reason = Scoring.FAILED, f"score {score} is not in 0..1"
+        self._release(sample)
+
+    def _fail(self, event: Failed) -> Sample | None:
+        if event.call in self._running:
+            sample = self._running.pop(event.call).sample
+            self._prefilled = True
+            self._fail_sample(sample, event.reason)
+            return sample
+        if event.call in self._scoring:
+            sample = self._scoring.pop(event.call)
+            sample.scoring, sample.score_reason = Scoring.FAILED, f"not scored: {event.reason}"
+            self._release(sample)
+            return sample
+        return None
+
+    def _fail_sample(self, sample: Sample, reason: str) -> None:
+        sample.state, sample.reason = State.FAILED, reason
+        self.failed += 1
+        self._release(sample)
+
+    def _release(self, sample: Sample) -> None:
+        for node in sample.nodes:
+            self.tree.retire(node)
