@@ -84,18 +84,18 @@ class EmbeddedValkey:
     def start(self, timeout_s: float = 10.0) -> None:
         """Start the server and wait until it has loaded its data and answers PING.
 
-        May be called again after the server died. Does nothing while it runs.
+        May be called again after the server died. Does nothing while it answers.
 
         Raises:
-            StoreInUse: another process owns this state directory.
+            StoreInUse: a server of this state directory still runs: another process's, or ours and hanging.
             EmbeddedStoreError: the server did not come up within `timeout_s` seconds.
         """
-        if self.pid is not None:
+        if self._socket is not None and _answers_ping(self._socket):
             return
         _make_private(self._dir)
         lock = _try_lock(self._dir)
         if lock is None:
-            raise StoreInUse(f"another process runs the store in {self._dir}")
+            raise StoreInUse(f"a server already runs in {self._dir}")
         try:
             path = _choose_socket(self._dir)
             path.unlink(missing_ok=True)  # we hold the lock, so what is there is left from a crash
@@ -287,7 +287,7 @@ def _remove_socket(data_dir: Path, path: Path) -> None:
 
 def _answers_ping(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(1.0)
+        client.settimeout(0.5)
         try:
             client.connect(str(path))
             client.sendall(b"PING\r\n")
