@@ -1,0 +1,212 @@
+"""Brings up all that a server needs, in order, and takes it down again in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from engines.models import ModelFiles, prepare
+from engines.tokenizer import ModelTokenizer
+from opentelemetry.trace import Tracer
+
+from engines.protocol import Engine
+from engines.ray_engine import start_engine
+from engines.spec import EngineSpec
+from guards.embedded import connect_or_start
+from guards.ledger import Ledger
+from guards.salt import load_or_create_secret
+from guards.store import StoreClient, StoreUnavailable, connect
+from guards.tenants import TenantStore
+from orchestrator.catalog import ModelDefaults, ServedModel
+from orchestrator.gauge import Gauge
+from orchestrator.processes import adopt_orphans, descendants, end_descendants
+from orchestrator.scoring import ProcessReward
+from orchestrator.service import Observer, Orchestrator
+from orchestrator.settings import ModelSettings, Settings
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[str, float], None]
+"""Told of a step's name and how far it is, 0..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """All that is up."""
+
+    orchestrator: Orchestrator
+    tenants: TenantStore
+    store: StoreClient
+
+    async def store_ready(self) -> bool:
+        """Whether the ledger's store can be reached."""
+        try:
+            await self.store.ping()
+        except StoreUnavailable:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def open_store(settings: Settings) -> AsyncIterator[StoreClient]:
+    """The store of these settings: the external one, or the embedded one, started if nobody runs it yet."""
+    async with AsyncExitStack() as stack:
+        if settings.redis_url is not None:
+            url = settings.redis_url.get_secret_value()
+        else:
+            handle = await asyncio.to_thread(connect_or_start, settings.state_dir)
+            stack.callback(handle.close)
+            url = handle.url
+        client = connect(url)
+        stack.push_async_callback(client.aclose)
+        yield client
+
+
+def models_dir(settings: Settings) -> Path:
+    return settings.state_dir / "models"
+
+
+def prepare_model(settings: Settings, model: ModelSettings, progress: Progress) -> ModelFiles:
+    """The files of a model, made if need be. Blocks; may take a minute the first time."""
+    if model.path is not None:
+        return ModelFiles(path=model.path, process_reward=None)
+    assert model.source is not None
+    return prepare(
+        model.source,
+        models_dir(settings) / model.source,
+        lambda done: progress(f"prepare {model.source}", done),
+    )
+
+
+@asynccontextmanager
+async def deploy(
+    settings: Settings, *, tracer: Tracer, observer: Observer, progress: Progress
+) -> AsyncIterator[Deployment]:
+    """Start store, Ray, engines and orchestrator; on leaving nothing of it is left running.
+
+    Raises:
+        EngineError: an engine did not start.
+        EmbeddedStoreError, StoreUnavailable: the store cannot be reached.
+        ValueError: a model or an engine argument is not legal; the message names it.
+    """
+    adopt_orphans()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(settings))
+        secret = await load_or_create_secret(store)
+        files = {}
+        for model in settings.models:
+            files[model.name] = await asyncio.to_thread(prepare_model, settings, model, progress)
+        progress("start Ray", 0.0)
+        not_of_ray = [p.pid for p in descendants()]
+        stack.callback(_stop_ray, settings, not_of_ray)
+        _start_ray(settings)
+        progress("start Ray", 1.0)
+        models = await _start_models(settings, files, stack, progress)
+        orchestrator = Orchestrator(
+            models,
+            Ledger(store),
+            server_secret=secret,
+            limits=settings.limits,
+            tracer=tracer,
+            observer=observer,
+        )
+        stack.push_async_callback(orchestrator.close)
+        yield Deployment(orchestrator, TenantStore(store), store)
+
+
+def _start_ray(settings: Settings) -> None:
+    # Idle workers and usage reports are of no use to a server whose only actors are its engines.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_enable_worker_prestart", "0")
+    common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "pondera"}
+    if settings.ray.address is not None:
+        ray.init(address=settings.ray.address, **common)
+        return
+    ray.init(
+        address="local",
+        num_cpus=settings.ray.num_cpus,
+        object_store_memory=settings.ray.object_store_bytes,
+        include_dashboard=False,
+        **common,
+    )
+
+
+def _stop_ray(settings: Settings, spare: list[int]) -> None:
+    ray.shutdown()
+    if settings.ray.address is None:
+        _log.debug("ended %d processes", end_descendants(spare=spare))
+
+
+async def _start_models(
+    settings: Settings, files: dict[str, ModelFiles], stack: AsyncExitStack, progress: Progress
+) -> dict[str, ServedModel]:
+    specs = [(m, i, _spec(m, files[m.name], i)) for m in settings.models for i in range(m.replicas)]
+    started = 0
+
+    async def start(spec: EngineSpec) -> Engine:
+        nonlocal started
+        engine = await start_engine(spec)
+        stack.push_async_callback(engine.close)
+        started += 1
+        progress("start engines", started / len(specs))
+        return engine
+
+    progress("start engines", 0.0)
+    engines = await asyncio.gather(*(start(spec) for _, _, spec in specs))
+    by_model: dict[str, list[Engine]] = {m.name: [] for m in settings.models}
+    for (model, _, _), engine in zip(specs, engines, strict=True):
+        by_model[model.name].append(engine)
+    return {m.name: await _serve(m, files[m.name], by_model[m.name]) for m in settings.models}
+
+
+def _spec(model: ModelSettings, files: ModelFiles, replica: int) -> EngineSpec:
+    return EngineSpec(
+        name=f"{model.name.replace('/', '-')}-{replica}",
+        model_path=str(files.path.resolve()),
+        device=model.device,
+        dtype=model.dtype,
+        max_total_tokens=model.max_total_tokens,
+        max_running_requests=model.max_running_requests,
+        threads=model.threads,
+        context_tokens=model.context_tokens,
+        stream_interval=model.stream_interval,
+        gpus=1.0 if model.device == "cuda" else 0.0,
+        engine_args=model.engine_args,
+    )
+
+
+async def _serve(model: ModelSettings, files: ModelFiles, engines: list[Engine]) -> ServedModel:
+    tokenizer = await asyncio.to_thread(ModelTokenizer, files.path)
+    info = await engines[0].info()
+    return ServedModel(
+        name=model.name,
+        engines=tuple(engines),
+        tokenizer=tokenizer,
+        defaults=ModelDefaults(model.max_new_tokens, model.temperature),
+        context_tokens=info.context_tokens,
+        kv_tokens=info.kv_tokens_total,
+        gauge=Gauge(info.max_running * len(engines), info.kv_tokens_total * len(engines)),
+        process_reward=_process_reward(files, tokenizer),
+        created=int(time.time()),
+    )
+
+
+def _process_reward(files: ModelFiles, tokenizer: ModelTokenizer) -> ProcessReward | None:
+    form = files.process_reward
+    if form is None:
+        return None
+    right, wrong = form.labels
+    return ProcessReward(
+        suffix_ids=tokenizer.encode(form.suffix),
+        right_id=tokenizer.token_id(right),
+        wrong_id=tokenizer.token_id(wrong),
+        strip_ids=frozenset(tokenizer.encode(form.strip)) | frozenset(tokenizer.eos_ids),
+    )

@@ -1,0 +1,230 @@
+"""From a request to a plan: technique, parameters, sampling, limits. Nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from engines.protocol import Sampling
+from orchestrator.catalog import ServedModel
+from orchestrator.effort import Choice, choose
+from orchestrator.request import ReasonRequest, RequestRefused, SamplingWish
+from orchestrator.settings import LimitSettings
+from search.contract import Costs
+from search.extract import ThinkingMarkers
+from search.log import Header
+from search.registry import TECHNIQUES, Technique
+from search.sample import SampleLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be done for a request.
+
+    Args:
+        why: why this technique.
+        cap: hard limit of charged tokens over prompt, samples and scores.
+        worst_case: charged tokens if every sample runs to its limit; never above `cap`.
+    """
+
+    technique: Technique
+    params: Any
+    why: str
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    limits: SampleLimits
+    costs: Costs
+    cap: int
+    worst_case: int
+    deadline_s: float
+    seed: int
+
+    @property
+    def header(self) -> Header:
+        """All that the search is built from."""
+        return Header(
+            technique=self.technique.name,
+            params=self.params,
+            limits=self.limits,
+            costs=self.costs,
+            seed=self.seed,
+            prompt_ids=self.prompt_ids,
+        )
+
+
+def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings, seed: int) -> Plan:
+    """Resolve a request against a model.
+
+    Args:
+        seed: the search's seed, drawn by the caller where the request has none.
+
+    Raises:
+        RequestRefused: a field cannot be honoured; names the field and what would be legal.
+    """
+    choice = _choice(request, model)
+    technique = TECHNIQUES[choice.technique]
+    params = _params(technique, choice.params)
+    scores = technique.needs_score(params)
+    if scores and model.process_reward is None:
+        raise RequestRefused(
+            f"technique {technique.name!r} needs a verifier, and {model.name!r} has none; "
+            f"techniques without one: {', '.join(_unscored())}",
+            field="technique",
+            code="no_verifier",
+        )
+    prompt_ids = _prompt(request, model)
+    score_tokens = model.process_reward.tokens if scores and model.process_reward else 0
+    max_new = _max_new(request, model, len(prompt_ids), score_tokens)
+    samples = int(getattr(params, "n", 1))
+    needed = len(prompt_ids) + samples * (max_new + score_tokens)
+    cap = _cap(request, limits, len(prompt_ids), score_tokens, needed)
+    single = technique.name == "single"
+    thinking = ThinkingMarkers(*model.thinking) if model.thinking else None
+    return Plan(
+        technique=technique,
+        params=params,
+        why=choice.why,
+        prompt_ids=prompt_ids,
+        sampling=_sampling(request.sampling, model, max_new, single),
+        limits=SampleLimits(
+            max_new_tokens=max_new,
+            context_tokens=min(model.context_tokens, model.kv_tokens),
+            thinking=thinking,
+        ),
+        costs=Costs(score_tokens=score_tokens),
+        cap=cap,
+        worst_case=min(cap, needed),
+        deadline_s=_deadline_ms(request, limits) / 1000,
+        seed=seed,
+    )
+
+
+def _choice(request: ReasonRequest, model: ServedModel) -> Choice:
+    greedy = request.sampling.temperature == 0
+    if request.technique is None:
+        if request.params:
+            raise RequestRefused(
+                "'params' need a 'technique'", field="params", code="params_without_technique"
+            )
+        return choose(request.effort, can_score=model.process_reward is not None, greedy=greedy)
+    if request.technique not in TECHNIQUES:
+        raise RequestRefused(
+            f"unknown technique {request.technique!r}; legal: {', '.join(TECHNIQUES)}",
+            field="technique",
+            code="unknown_technique",
+        )
+    if greedy and request.technique != "single":
+        raise RequestRefused(
+            f"temperature 0 makes all samples of {request.technique!r} equal; give one above 0",
+            field="temperature",
+            code="temperature_too_low",
+        )
+    return Choice(request.technique, request.params, "named by the client")
+
+
+def _params(technique: Technique, given: Mapping[str, object]) -> Any:
+    try:
+        return TypeAdapter(technique.params_type).validate_python(dict(given))
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        name = ".".join(str(p) for p in first["loc"])
+        legal = ", ".join(technique.params_type.__dataclass_fields__)
+        raise RequestRefused(
+            f"{technique.name} params{'.' + name if name else ''}: {first['msg']}; parameters: {legal}",
+            field=f"params.{name}" if name else "params",
+            code="invalid_params",
+        ) from None
+
+
+def _unscored() -> list[str]:
+    return [t.name for t in TECHNIQUES.values() if not t.needs_score(t.params_type())]
+
+
+def _prompt(request: ReasonRequest, model: ServedModel) -> tuple[int, ...]:
+    try:
+        ids = model.tokenizer.encode_chat([{"role": m.role, "content": m.content} for m in request.messages])
+    except ValueError as e:
+        raise RequestRefused(
+            f"the chat template of {model.name!r} refused the messages: {e}",
+            field="messages",
+            code="template_error",
+        ) from None
+    room = min(model.context_tokens, model.kv_tokens)
+    if len(ids) >= room:
+        raise RequestRefused(
+            f"the prompt has {len(ids)} tokens; {model.name!r} takes at most {room - 1} and one to answer",
+            field="messages",
+            code="context_length_exceeded",
+        )
+    return ids
+
+
+def _max_new(request: ReasonRequest, model: ServedModel, prompt: int, score_tokens: int) -> int:
+    """Tokens of one sample: what was asked, within the context, with place left for the verifier's suffix."""
+    room = min(model.context_tokens, model.kv_tokens) - prompt - score_tokens
+    if room < 1:
+        raise RequestRefused(
+            f"the prompt has {prompt} tokens, which leaves no room for an answer and its score in the "
+            f"{model.context_tokens} tokens of {model.name!r}",
+            field="messages",
+            code="context_length_exceeded",
+        )
+    return min(request.max_new_tokens or model.defaults.max_new_tokens, room)
+
+
+def _cap(request: ReasonRequest, limits: LimitSettings, prompt: int, score: int, needed: int) -> int:
+    least = prompt + 1 + score
+    if request.max_total_tokens is None:
+        if least > limits.max_total_tokens:
+            raise RequestRefused(
+                f"the prompt has {prompt} tokens; the limit of one request is {limits.max_total_tokens}",
+                field="messages",
+                code="request_too_large",
+            )
+        return min(needed, limits.max_total_tokens)
+    if request.max_total_tokens < least:
+        raise RequestRefused(
+            f"max_total_tokens is {request.max_total_tokens}; this prompt needs at least {least}",
+            field="max_total_tokens",
+            code="cap_too_small",
+        )
+    # A cap above what the plan can spend reserves no more than that.
+    return min(request.max_total_tokens, limits.max_total_tokens, needed)
+
+
+def _deadline_ms(request: ReasonRequest, limits: LimitSettings) -> int:
+    if request.deadline_ms is None:
+        return limits.default_deadline_ms
+    if request.deadline_ms > limits.max_deadline_ms:
+        raise RequestRefused(
+            f"deadline_ms is {request.deadline_ms}; legal: 1 to {limits.max_deadline_ms}",
+            field="deadline_ms",
+            code="deadline_too_long",
+        )
+    return request.deadline_ms
+
+
+def _sampling(wish: SamplingWish, model: ServedModel, max_new: int, single: bool) -> Sampling:
+    temperature = wish.temperature
+    if temperature is None:
+        temperature = 0.0 if single else model.defaults.temperature
+    given = {
+        "top_p": wish.top_p,
+        "top_k": wish.top_k,
+        "min_p": wish.min_p,
+        "frequency_penalty": wish.frequency_penalty,
+        "presence_penalty": wish.presence_penalty,
+        "repetition_penalty": wish.repetition_penalty,
+    }
+    return Sampling(
+        max_new_tokens=max_new,
+        temperature=temperature,
+        stop=wish.stop,
+        logit_bias=wish.logit_bias,
+        json_schema=wish.json_schema,
+        regex=wish.regex,
+        **{k: v for k, v in given.items() if v is not None},  # type: ignore[arg-type]
+    )

@@ -1,0 +1,99 @@
+"""Every failure as an OpenAI error object with the right status."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from orchestrator.errors import QueryError
+
+_log = logging.getLogger(__name__)
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_MAX_LEGAL = 400
+
+
+def error_object(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
+    """The body of an error answer."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_response(
+    message: str,
+    *,
+    status: int,
+    code: str,
+    param: str | None = None,
+    retry_after_s: int | None = None,
+    extra: dict[str, Any] | None = None,
+) -> JSONResponse:
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = error_object(message, status=status, code=code, param=param) | (extra or {})
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+def query_error_response(error: QueryError, extra: dict[str, Any] | None = None) -> JSONResponse:
+    return error_response(
+        str(error),
+        status=error.status,
+        code=error.code,
+        param=error.field,
+        retry_after_s=error.retry_after_s,
+        extra=extra,
+    )
+
+
+def describe(error: dict[str, Any]) -> tuple[str, str | None]:
+    """A validation error as (message that names field and legal values, dotted field)."""
+    loc = [str(p) for p in error["loc"] if p != "body"]
+    field = ".".join(loc) or None
+    kind, message, context = error["type"], error["msg"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        message = "this field is not supported"
+    elif kind == "json_invalid":
+        return f"the body is not valid JSON: {context.get('error', message)}", None
+    elif kind == "value_error":
+        message = str(context.get("error", message))
+    return (f"{field}: {message}" if field else message)[:_MAX_LEGAL], field
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers."""
+
+    async def on_query(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, QueryError)
+        return query_error_response(error)
+
+    async def on_validation(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        # A union reports one error per member; the first is of the member that the client most likely meant.
+        message, field = describe(error.errors()[0])
+        return error_response(message, status=400, code="invalid_value", param=field)
+
+    async def on_http(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        response = error_response(str(error.detail), status=error.status_code, code=code)
+        response.headers.update(error.headers or {})
+        return response
+
+    async def on_bug(request: Request, error: Exception) -> JSONResponse:
+        _log.error("unhandled %s at %s", type(error).__name__, request.url.path)
+        return error_response("internal error", status=500, code="internal_error")
+
+    app.add_exception_handler(QueryError, on_query)
+    app.add_exception_handler(RequestValidationError, on_validation)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(Exception, on_bug)

@@ -1,0 +1,121 @@
+"""Pure ASGI middleware: request ids, body limit, authentication. None of it buffers or hides a disconnect."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from guards.store import StoreUnavailable
+from guards.tenants import Tenant
+from orchestrator.errors import ledger_unavailable
+from services.api.errors import error_response, query_error_response
+
+Authenticate = Callable[[str], Awaitable[Tenant | None]]
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """A header's value; the first one where it is repeated."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
+class RequestId:
+    """Gives every answer an `x-request-id`: the client's own where it is well-formed, else a new one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = header(scope, b"x-request-id") or ""
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+
+        async def stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        await self._app(scope, receive, stamped)
+
+
+class BodyLimit:
+    """Refuses bodies above `max_bytes` with 413, by their declared length or as soon as they grow past it."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = header(scope, b"content-length")
+        if declared is not None and declared.isdigit() and int(declared) > self._max:
+            await self._refuse(scope, receive, send)
+            return
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if len(body) > self._max:
+                await self._refuse(scope, receive, send)
+                return
+            if not message.get("more_body", False):
+                break
+        sent = False
+
+        async def replay() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        await self._app(scope, replay, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = error_response(
+            f"the body is larger than the limit of {self._max} bytes", status=413, code="body_too_large"
+        )
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+
+class Authentication:
+    """Turns the bearer key of `/v1/` requests into a tenant, before any body is read."""
+
+    def __init__(self, app: ASGIApp, authenticate: Authenticate) -> None:
+        self._app = app
+        self._authenticate = authenticate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        scheme, _, key = (header(scope, b"authorization") or "").partition(" ")
+        tenant: Tenant | None = None
+        if scheme.lower() == "bearer" and key:
+            try:
+                tenant = await self._authenticate(key.strip())
+            except StoreUnavailable:
+                await query_error_response(ledger_unavailable())(scope, receive, send)
+                return
+        if tenant is None:
+            message = (
+                "no API key was given; send 'Authorization: Bearer <key>'" if not key else "invalid API key"
+            )
+            code = "missing_api_key" if not key else "invalid_api_key"
+            await error_response(message, status=401, code=code)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["tenant"] = tenant
+        await self._app(scope, receive, send)

@@ -1,0 +1,98 @@
+"""The receipt as clients see it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from orchestrator.outcome import Outcome
+
+
+class Tokens(BaseModel):
+    """Tokens by phase. charged = prompt + generated + verifier. `after_stop` is part of `generated`."""
+
+    charged: int
+    prompt: int
+    generated: int
+    verifier: int
+    after_stop: int
+    prefill_fresh: int
+    prefill_cached: int
+    sibling_fresh: int
+    sibling_cached: int
+
+
+class BranchView(BaseModel):
+    branch: int
+    fate: str
+    reason: str
+    tokens: int
+    answer: str | None
+    score: float | None
+
+
+class Calls(BaseModel):
+    generate: int
+    score: int
+    failed: int
+
+
+class ReceiptView(BaseModel):
+    """What was tried, why, what it cost and how each branch ended."""
+
+    search_id: str
+    model: str
+    technique: str
+    params: dict[str, Any]
+    why: str
+    seed: int
+    stop_reason: str
+    tokens: Tokens
+    cap: int
+    fixed_n_tokens: int | None
+    calls: Calls
+    failures: list[str]
+    fates: dict[str, int]
+    branches: list[BranchView]
+    support: float | None
+    tie: bool
+    elapsed_ms: int
+
+
+class PonderaAnswer(BaseModel):
+    """The extension object of every answer."""
+
+    answer: str | None
+    status: Literal["completed", "partial", "failed"]
+    receipt: ReceiptView
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> PonderaAnswer:
+        r = outcome.receipt
+        t = r.tokens
+        tokens = Tokens(**{name: getattr(t, name) for name in Tokens.model_fields})
+        return cls(
+            answer=outcome.answer,
+            status=outcome.status,
+            receipt=ReceiptView(
+                search_id=r.search_id,
+                model=r.model,
+                technique=r.technique,
+                params=r.params,
+                why=r.why,
+                seed=r.seed,
+                stop_reason=r.stop_reason,
+                tokens=tokens,
+                cap=r.cap,
+                fixed_n_tokens=r.fixed_n_tokens,
+                calls=Calls(generate=r.generate_calls, score=r.score_calls, failed=r.failed_calls),
+                failures=list(r.failures),
+                fates=r.fates,
+                branches=[BranchView(**asdict(b)) for b in r.listed],
+                support=r.support,
+                tie=r.tie,
+                elapsed_ms=r.elapsed_ms,
+            ),
+        )
