@@ -1,0 +1,222 @@
+"""A scripted random world that runs any search and holds it to its contract at every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from search.contract import (
+    Call,
+    CallId,
+    Candidate,
+    Chunk,
+    Costs,
+    Event,
+    Failed,
+    Generate,
+    Generated,
+    Room,
+    Score,
+    Scored,
+    Search,
+)
+from search.sample import SampleLimits
+from search.tree import ROOT
+
+PROMPT = (1, 2, 3, 4, 5)
+LIMITS = SampleLimits(max_new_tokens=100, context_tokens=1000)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What one sample writes if nobody stops it: one token a piece of text, then `stop`."""
+
+    pieces: tuple[str, ...]
+    score: float = 0.5
+    fails_after: int | None = None
+    """Fail once this many tokens have come."""
+    score_fails: bool = False
+
+
+def says(answer: str, length: int = 6, score: float = 0.5) -> Script:
+    """A script of `length` tokens whose last one is the answer in a box."""
+    return Script((*["step "] * (length - 1), f"\\boxed{{{answer}}}"), score)
+
+
+@dataclass
+class World:
+    """Engines, budget and chance.
+
+    Args:
+        scripts: the script of each sample in order of starting; the last one repeats.
+        tokens: cap of charged tokens over all.
+        kv_tokens: cap of live KV tokens, the prompt included.
+        slots: calls in flight at most.
+        rng: decides event order, chunk sizes and how much of the free room is shown.
+        squeeze: show a random part of what is free, not all of it.
+        late: cancelled calls still send chunks.
+    """
+
+    scripts: Sequence[Script]
+    costs: Costs = field(default_factory=Costs)
+    tokens: int = 1_000_000
+    kv_tokens: int = 1_000_000
+    slots: int = 64
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    squeeze: bool = False
+    late: bool = False
+    max_steps: int = 20_000
+    charged: int = 0
+    steps: int = 0
+    in_flight: dict[CallId, Call] = field(default_factory=dict)
+    left: dict[CallId, int] = field(default_factory=dict)
+    sent: dict[CallId, int] = field(default_factory=dict)
+    cancelled: list[CallId] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    asked: list[Call] = field(default_factory=list)
+    bests: list[Candidate | None] = field(default_factory=list)
+    seen: set[CallId] = field(default_factory=set)
+
+    def run(self, search: Search, until: Callable[[], bool] = lambda: False) -> Search:
+        """Run to the end, to the end of the room, or until `until()`; checks the contract at every step."""
+        while not until():
+            self.steps += 1
+            assert self.steps < self.max_steps, "the search does not end"
+            calls = self.ask(search)
+            if not self.in_flight:
+                if not calls and self.squeeze and not search.finished:
+                    self.squeeze = False  # what was shown was too little; show all before giving up
+                    continue
+                break
+            self.tell(search, self.next_event(search))
+        if search.finished:
+            assert not self.in_flight
+            assert search.stop_reason
+            assert search.gain() == 0
+            assert search.ask(self.room(search)) == []
+        return search
+
+    def room(self, search: Search) -> Room:
+        worst = sum(self.left.values()) + self.costs.score_tokens * sum(
+            isinstance(c, Score) for c in self.in_flight.values()
+        )
+        tokens = self.tokens - self.charged - worst
+        kv = self.kv_tokens - search.tree.live_tokens - sum(self.left.values())
+        slots = self.slots - len(self.in_flight)
+        if self.squeeze:
+            tokens, kv = self.rng.randint(0, max(0, tokens)), self.rng.randint(0, max(0, kv))
+            slots = self.rng.randint(0, slots)
+        return Room(slots, max(0, tokens), max(0, kv))
+
+    def ask(self, search: Search) -> list[Call]:
+        room = self.room(search)
+        live = search.tree.live_tokens
+        calls = search.ask(room)
+        assert len(calls) <= room.slots
+        new = {c.id: c.max_new_tokens for c in calls if isinstance(c, Generate)}
+        scores = [c for c in calls if isinstance(c, Score)]
+        assert all(n >= 1 for n in new.values())
+        assert sum(new.values()) + len(scores) * self.costs.score_tokens <= room.tokens
+        if calls:
+            assert search.tree.live_tokens - live + sum(new.values()) <= room.kv_tokens or not new
+        for call in calls:
+            assert call.id not in self.seen, "a call's number is used twice"
+            self.seen.add(call.id)
+            self.in_flight[call.id] = call
+        self.left.update(new)
+        self.sent.update(dict.fromkeys(new, 0))
+        self.asked.extend(calls)
+        return calls
+
+    def next_event(self, search: Search) -> Event:
+        """An event of a call in flight, or a late one of a cancelled call."""
+        if self.late and self.cancelled and self.rng.random() < 0.3:
+            return Chunk(self.rng.choice(self.cancelled), (9,), "late \\boxed{666}")
+        call = self.in_flight[self.rng.choice(sorted(self.in_flight))]
+        return self.event_of(search, call)
+
+    def event_of(self, search: Search, call: Call) -> Event:
+        script = self.script(search, call)
+        if isinstance(call, Score):
+            return Failed(call.id, "verifier lost") if script.score_fails else Scored(call.id, script.score)
+        assert isinstance(call, Generate)
+        at = search.tree.path_tokens(call.node) - search.tree.prompt_tokens
+        if script.fails_after is not None and at >= script.fails_after:
+            return Failed(call.id, "engine lost")
+        if at >= len(script.pieces):
+            return Generated(call.id, "stop")
+        if self.left[call.id] == 0:
+            return Generated(call.id, "length")
+        end = at + min(self.rng.randint(1, 8), self.left[call.id])
+        if script.fails_after is not None:
+            end = min(end, script.fails_after)
+        pieces = script.pieces[at:end]
+        return Chunk(call.id, tuple(range(100 + at, 100 + at + len(pieces))), "".join(pieces))
+
+    def script(self, search: Search, call: Call) -> Script:
+        assert not hasattr(call, "max_new_tokens") or isinstance(call, Generate)
+        first = search.tree.path(call.node)[1]
+        order = [n.id for n in search.tree if n.parent == ROOT].index(first)
+        return self.scripts[min(order, len(self.scripts) - 1)]
+
+    def tell(self, search: Search, event: Event) -> list[CallId]:
+        before = search.best()
+        generated = search.tree.generated_tokens
+        cancels = search.tell(event)
+        self.events.append(event)
+        known = event.call in self.in_flight
+        if isinstance(event, Chunk):
+            added = len(event.token_ids) if known else 0
+            assert search.tree.generated_tokens == generated + added
+            self.charged += added
+            if known:
+                self.left[event.call] -= added
+        elif known:
+            call = self.in_flight.pop(event.call)
+            self.left.pop(event.call, None)
+            self.charged += self.costs.score_tokens if isinstance(call, Score) else 0
+        for call_id in cancels:
+            cancelled = self.in_flight.pop(call_id)
+            self.left.pop(call_id, None)
+            self.charged += self.costs.score_tokens if isinstance(cancelled, Score) else 0
+            self.cancelled.append(call_id)
+        self.check(search, event, before)
+        return cancels
+
+    def check(self, search: Search, event: Event, before: Candidate | None) -> None:
+        best = search.best()
+        self.bests.append(best)
+        assert self.charged <= self.tokens
+        assert search.tree.live_tokens + sum(self.left.values()) <= self.kv_tokens
+        if search.tree.generated_tokens:
+            assert best is not None
+        if best is not None:
+            assert best.complete or best.answer is None
+            assert (best.key is None) == (best.answer is None)
+            assert 0 <= best.support <= 1
+        if before is not None and before.complete and before.answer is not None:
+            assert best is not None and best.complete and best.answer is not None
+        if isinstance(event, Failed):
+            assert best == before
+        assert search.gain() >= 0
+
+
+def one_by_one(world: World, search: Search, order: Sequence[int]) -> None:
+    """Start all there is to start, then let the calls end one after the other in the given order.
+
+    `order` ranks samples; those that are not in flight at their turn are taken when they are.
+    """
+
+    def rank(call: Call) -> tuple[int, int]:
+        first = search.tree.path(call.node)[1]
+        sample = [n.id for n in search.tree if n.parent == ROOT].index(first)
+        return (order.index(sample) if sample in order else len(order)), call.id
+
+    while True:
+        world.ask(search)
+        if not world.in_flight:
+            return
+        call = min(world.in_flight.values(), key=rank)
+        while call.id in world.in_flight:
+            world.tell(search, world.event_of(search, call))
