@@ -1,0 +1,273 @@
+"""SGLang inside this process, behind our types.
+
+Use it through `engines.ray_engine`; on its own it serves benchmarks and the Ray actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from engines import sglang_cpu, sglang_cuda
+from engines.protocol import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineLoad,
+    EngineRefused,
+    Finish,
+    GenerateRequest,
+    ScoreRequest,
+    Scores,
+    Usage,
+)
+from engines.sglang_params import Limits, check_score, sampling_params
+from engines.spec import EngineSpec
+
+_ARGUMENTS: dict[str, Any] = {
+    "incremental_streaming_output": True,
+    "enable_priority_scheduling": True,
+    "constrained_json_disable_any_whitespace": True,
+    "log_level": "error",
+}
+_RETRY_ABORT_S = 0.005
+
+
+@dataclass(slots=True)
+class _Call:
+    rid: str
+    prompt_tokens: int
+    started: float
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class SGLangEngine:
+    """One SGLang engine with its workers as child processes.
+
+    Log-probabilities are those of the model's distribution after penalties, bias and grammar, before
+    temperature, top-k, top-p and min-p, so that they do not depend on what shares the batch.
+
+    Implements `engines.protocol.Engine`; closing a stream early aborts its call at once.
+    """
+
+    def __init__(self, spec: EngineSpec) -> None:
+        """Start the engine; blocks until it can serve.
+
+        Raises:
+            EngineError: SGLang could not start.
+        """
+        profile = sglang_cuda if spec.device == "cuda" else sglang_cpu
+        # SGLang reads this on import. By default its log-probabilities are those before temperature in an
+        # all-greedy batch, and those after it in any other.
+        os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = "1"
+        arguments = {**_ARGUMENTS, **_spec_arguments(spec), **spec.engine_args}
+        try:
+            self._engine = profile.start(arguments, spec.threads)
+        except (Exception, SystemExit) as error:
+            raise EngineError(f"SGLang did not start: {error}") from error
+        self._manager = self._engine.tokenizer_manager
+        # It would answer the death of a worker with SIGQUIT to this whole process.
+        self._manager._subprocess_watchdog.stop()
+        self._spec = spec
+        self._limits = self._find_limits({**profile.ARGUMENTS, **arguments})
+        self._calls: dict[str, _Call] = {}
+        self._numbers = count()
+        self._closed = False
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """SGLang's scheduler and detokenizer processes; the engine cannot live without any of them."""
+        return tuple(self._engine.get_all_child_pids())
+
+    def _find_limits(self, arguments: dict[str, Any]) -> Limits:
+        longest = self._manager.max_req_input_len + 5  # SGLang keeps 5 back for a prompt, 1 for an output
+        unavailable: frozenset[str] = frozenset()
+        if self._spec.device == "cuda":
+            deterministic = bool(arguments.get("enable_deterministic_inference"))
+            unavailable = frozenset({"min_p"} if deterministic else {"seed"})
+        return Limits(
+            vocabulary=self._manager.model_config.vocab_size,
+            context_tokens=longest - 1,
+            prompt_tokens=longest - 6,
+            unavailable=unavailable,
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        params = sampling_params(request, self._limits, self._spec.stream_interval)
+        call = self._open(request)
+        try:
+            stream = await self._engine.async_generate(
+                input_ids=list(request.input_ids),
+                sampling_params=params,
+                stream=True,
+                rid=call.rid,
+                return_logprob=request.logprobs,
+                top_logprobs_num=request.top_logprobs,
+                priority=request.priority,
+                cache_salt=request.cache_salt,
+                external_trace_header=dict(request.trace) or None,
+            )
+            async for out in stream:
+                yield _chunk(out, call, request)
+        except ValueError as error:
+            raise EngineError(f"SGLang refused the call: {error}") from error
+        finally:
+            del self._calls[request.call_id]
+
+    async def score(self, request: ScoreRequest) -> Scores:
+        check_score(request, self._limits)
+        call = self._open(request)
+        try:
+            out = await self._engine.async_generate(
+                input_ids=list(request.input_ids),
+                sampling_params={"max_new_tokens": 1, "temperature": 0.0},
+                rid=call.rid,
+                return_logprob=True,
+                token_ids_logprob=list(request.label_ids),
+                priority=0,
+                cache_salt=request.cache_salt,
+                external_trace_header=dict(request.trace) or None,
+            )
+        except ValueError as error:
+            raise EngineError(f"SGLang refused the call: {error}") from error
+        finally:
+            del self._calls[request.call_id]
+        meta = out["meta_info"]
+        if meta["finish_reason"]["type"] == "abort":
+            raise EngineError("the score was aborted")
+        by_id = {token: value for value, token, _ in meta["output_token_ids_logprobs"][0]}
+        return Scores(
+            probabilities=_softmax([by_id[label] for label in request.label_ids]),
+            usage=_usage(meta, call),
+            engine_s=time.perf_counter() - call.started,
+        )
+
+    def _open(self, request: GenerateRequest | ScoreRequest) -> _Call:
+        if request.call_id in self._calls:
+            raise EngineRefused("call_id is in use", "call_id")
+        # Of one length, since SGLang aborts every request whose id begins with the given one.
+        rid = f"{next(self._numbers):016x}"
+        call = _Call(rid, len(request.input_ids), time.perf_counter())
+        self._calls[request.call_id] = call
+        return call
+
+    async def abort(self, call_ids: Sequence[str]) -> None:
+        for call_id in call_ids:
+            self._abort(call_id, self._calls.get(call_id))
+
+    def _abort(self, call_id: str, call: _Call | None) -> None:
+        if call is None or self._calls.get(call_id) is not call:
+            return
+        state = self._manager.rid_to_state.get(call.rid)
+        if state is not None and state.dispatched:
+            self._manager.abort_request(rid=call.rid)
+        else:
+            # SGLang would send the abort ahead of the request, where it hits nothing.
+            asyncio.get_running_loop().call_later(_RETRY_ABORT_S, self._abort, call_id, call)
+
+    async def info(self) -> EngineInfo:
+        from sglang.version import __version__
+
+        load = await self.load()
+        return EngineInfo(
+            model=Path(self._spec.model_path).name,
+            engine="sglang",
+            engine_version=__version__,
+            device=self._spec.device,
+            dtype=str(self._manager.model_config.dtype).removeprefix("torch."),
+            context_tokens=self._limits.context_tokens,
+            kv_tokens_total=load.kv_tokens_total,
+            max_running=self._spec.max_running_requests,
+        )
+
+    async def load(self) -> EngineLoad:
+        """As the scheduler published it last, in shared memory: it neither waits for it nor disturbs it."""
+        snapshots = await self._manager.get_loads()
+        return EngineLoad(
+            running=sum(s.num_running_reqs for s in snapshots),
+            queued=sum(s.num_waiting_reqs for s in snapshots),
+            kv_tokens_used=sum(s.num_used_tokens for s in snapshots),
+            kv_tokens_total=sum(s.max_total_num_tokens for s in snapshots),
+        )
+
+    async def ready(self) -> bool:
+        return not self._closed
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._engine.shutdown)
+
+
+def _spec_arguments(spec: EngineSpec) -> dict[str, Any]:
+    return {
+        "model_path": spec.model_path,
+        "device": spec.device,
+        "dtype": spec.dtype,
+        "max_total_tokens": spec.max_total_tokens,
+        "max_running_requests": spec.max_running_requests,
+        "context_length": spec.context_tokens,
+        "stream_interval": spec.stream_interval,
+    }
+
+
+def _chunk(out: dict[str, Any], call: _Call, request: GenerateRequest) -> Chunk:
+    meta = out["meta_info"]
+    reason = meta["finish_reason"]
+    # A call aborted while it queued ends with its last token once more, and without the prompt's count.
+    repeated = "prompt_tokens" not in meta
+    ids = () if repeated else tuple(out["output_ids"])
+    call.completion_tokens += len(ids)
+    call.cached_tokens = meta.get("cached_tokens", call.cached_tokens)
+    logprobs: tuple[float, ...] = ()
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
+    if request.logprobs and ids:
+        logprobs = tuple(value for value, _, _ in meta["output_token_logprobs"][: len(ids)])
+        if request.top_logprobs:
+            top = tuple(
+                tuple((token, value) for value, token, _ in row if value > -math.inf)
+                for row in meta["output_top_logprobs"][: len(ids)]
+            )
+    if reason is None:
+        return Chunk(ids, logprobs, top)
+    if reason["type"] == "abort" and reason.get("status_code") is not None:
+        raise _refusal(reason["message"], request)
+    return Chunk(
+        ids,
+        logprobs,
+        top,
+        finish=Finish(reason["type"]),
+        matched_stop=reason.get("matched"),
+        usage=_usage(meta, call),
+        engine_s=time.perf_counter() - call.started,
+    )
+
+
+def _usage(meta: dict[str, Any], call: _Call) -> Usage:
+    # After a retraction SGLang counts its own output as cached too; prompt tokens are the bound.
+    cached = min(meta.get("cached_tokens", call.cached_tokens), call.prompt_tokens)
+    return Usage(call.prompt_tokens, cached, meta.get("completion_tokens", call.completion_tokens))
+
+
+def _refusal(message: str, request: GenerateRequest) -> EngineError:
+    for name in ("json_schema", "regex"):
+        if getattr(request.sampling, name) is not None and "grammar" in message:
+            return EngineRefused(f"{name} cannot be compiled: {message.strip()}", name)
+    return EngineError(f"SGLang ended the call: {message.strip()}")
+
+
+def _softmax(logprobs: list[float]) -> tuple[float, ...]:
+    top = max(logprobs)
+    if not math.isfinite(top):
+        raise EngineError("the engine gave no finite log-probability")
+    weights = [math.exp(value - top) for value in logprobs]
+    total = sum(weights)
+    return tuple(weight / total for weight in weights)

@@ -1,0 +1,158 @@
+"""A model's tokenizer and chat template, without torch: this module imports in a fraction of a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class ChatTemplateError(Exception):
+    """The model's chat template refused the messages, or cannot render them."""
+
+
+class ModelTokenizer:
+    """Text to token ids and back, by the files of a checkpoint folder in the Hugging Face layout.
+
+    Templates see what they see in transformers: a sandbox, `messages`, `add_generation_prompt`, the special
+    tokens by name, `raise_exception`, `strftime_now`, and a `tojson` that leaves HTML characters alone.
+    """
+
+    def __init__(self, model_dir: str | Path) -> None:
+        """Read the files.
+
+        Raises:
+            FileNotFoundError: there is no `tokenizer.json` in the folder.
+        """
+        folder = Path(model_dir)
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"no tokenizer.json in {folder}")
+        self._tokenizer = Tokenizer.from_file(str(path))
+        config = _read(folder / "tokenizer_config.json")
+        self._special = {name: text for name in _SPECIAL_NAMES if (text := _content(config.get(name)))}
+        self._template = _template(folder, config)
+        model = _read(folder / "config.json")
+        self.context_tokens: int | None = _context_tokens(model)
+        self.eos_ids = self._find_eos(_read(folder / "generation_config.json"), model)
+
+    def _find_eos(self, generation: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[int, ...]:
+        found: list[int] = []
+        for source in (generation, model):
+            ids = source.get("eos_token_id")
+            found += ids if isinstance(ids, list) else [] if ids is None else [ids]
+        named = self._tokenizer.token_to_id(self._special.get("eos_token", ""))
+        return tuple(dict.fromkeys([*found, *([] if named is None else [named])]))
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens, added ones included."""
+        size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return size
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text; special tokens in it count as such, and none are added."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
+        return text
+
+    def token_id(self, text: str) -> int:
+        """The id of a text that is one token.
+
+        Raises:
+            ValueError: it is not.
+        """
+        ids = self.encode(text)
+        if len(ids) != 1:
+            raise ValueError(f"{text!r} is not one token but {len(ids)}")
+        return ids[0]
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> str:
+        """The prompt as text, up to where the assistant's answer begins unless told otherwise.
+
+        Args:
+            messages: mappings with `role` and `content`, as in OpenAI's chat API.
+            template_kwargs: further variables of the template, such as `tools` or `enable_thinking`.
+
+        Raises:
+            ChatTemplateError: there is no template, or it refuses.
+        """
+        if self._template is None:
+            raise ChatTemplateError("the model has no chat template")
+        variables = {"add_generation_prompt": True, "tools": None, "documents": None, **template_kwargs}
+        try:
+            text: str = self._template.render(messages=list(messages), **self._special, **variables)
+        except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ChatTemplateError(f"the chat template failed: {error}") from error
+        return text
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> tuple[int, ...]:
+        """Token ids of `render_chat`."""
+        return self.encode(self.render_chat(messages, **template_kwargs))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
+
+
+def _content(token: Any) -> str | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _context_tokens(model: Mapping[str, Any]) -> int | None:
+    for config in (model, model.get("text_config") or {}):
+        value = config.get("max_position_embeddings")
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _template(folder: Path, config: Mapping[str, Any]) -> Any:
+    path = folder / "chat_template.jinja"
+    source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
+    if isinstance(source, list):
+        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    if not isinstance(source, str):
+        return None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment.from_string(source)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engines.sglang_cpu import install_shims
+from engines.tokenizer import ChatTemplateError, ModelTokenizer
+
+TINY = Path(__file__).parents[2] / "infra" / "models" / "tiny_reasoner" / "model"
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ModelTokenizer:
+    return ModelTokenizer(TINY)
+
+
+def test_a_chat_becomes_the_ids_of_the_models_own_prompt_form(tiny: ModelTokenizer) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Compute 1+1."}]
+    text = "<|im_start|>user\nCompute 1+1.<|im_end|>\n<|im_start|>assistant\n"
+    assert tiny.render_chat(messages) == text
+    assert tiny.encode_chat(messages) == tiny.encode(text)
+    assert tiny.decode(tiny.encode(text), skip_special=False) == text
+
+
+def test_templates_and_ids_equal_those_of_transformers(tiny: ModelTokenizer) -> None:
+    install_shims()
+    from transformers import AutoTokenizer
+
+    reference = AutoTokenizer.from_pretrained(TINY)
+    messages = [{"role": "user", "content": "Compute (47+38)*3-29."}, {"role": "assistant", "content": "No"}]
+    for generation_prompt in (True, False):
+        ids = reference.apply_chat_template(
+            messages, add_generation_prompt=generation_prompt, tokenize=True, return_dict=False
+        )
+        assert list(tiny.encode_chat(messages, add_generation_prompt=generation_prompt)) == list(ids)
+
+
+def test_what_the_model_needs_is_read_from_its_files(tiny: ModelTokenizer) -> None:
+    assert tiny.eos_ids == (tiny.token_id("<|im_end|>"),)
+    assert tiny.context_tokens == 512
+    assert tiny.vocabulary == 129
+
+
+def test_a_text_of_several_tokens_has_no_token_id(tiny: ModelTokenizer) -> None:
+    with pytest.raises(ValueError, match="not one token"):
+        tiny.token_id("47")
+
+
+def write_model(folder: Path, template: str | None) -> ModelTokenizer:
+    (folder / "tokenizer.json").write_text((TINY / "tokenizer.json").read_text())
+    config = {"eos_token": {"content": "<|im_end|>"}}
+    if template is not None:
+        config["chat_template"] = template  # type: ignore[assignment]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return ModelTokenizer(folder)
+
+
+def test_a_template_may_raise_and_see_special_tokens(tmp_path: Path) -> None:
+    template = (
+        "{% if tools %}{{ raise_exception('no tools') }}{% endif %}{{ messages[0].content }}{{ eos_token }}"
+    )
+    tokenizer = write_model(tmp_path, template)
+    assert tokenizer.render_chat([{"content": "hi"}]) == "hi<|im_end|>"
+    with pytest.raises(ChatTemplateError, match="no tools"):
+        tokenizer.render_chat([{"content": "hi"}], tools=[{}])
+
+
+def test_a_template_cannot_leave_its_sandbox(tmp_path: Path) -> None:
+    tokenizer = write_model(tmp_path, "{{ messages.__class__.__mro__ }}")
+    with pytest.raises(ChatTemplateError):
+        tokenizer.render_chat([{"content": "hi"}])
+
+
+def test_a_model_without_a_template_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ChatTemplateError, match="no chat template"):
+        write_model(tmp_path, None).render_chat([])
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+        ModelTokenizer(tmp_path)
+
+
+def test_importing_it_brings_in_neither_torch_nor_transformers() -> None:
+    code = "import sys, engines.tokenizer; print({'torch', 'transformers', 'ray'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "set()"
