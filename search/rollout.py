@@ -1,8 +1,8 @@
 """Drawing whole samples: the machinery shared by all techniques that do nothing else with the engine.
 
 A sample is a chain of nodes. With ample room it is one `Generate` of all its tokens. When tokens or KV are
-short the room is divided over the samples that want to run; one whose slice ended before its own limit is
-continued from its node. So token caps are exact without giving up width.
+short the room is divided over the samples that want to run (`search.slices`); one whose slice ended before
+its own limit is continued from its node. So token caps are exact without giving up width.
 """
 
 from __future__ import annotations
@@ -107,12 +107,6 @@ class Rollout:
     def remaining(self) -> int:
         """Samples that may still complete: under way or not yet started."""
         return len(self._running) + len(self._waiting) + self.startable
-
-    @property
-    def first_remaining(self) -> int:
-        """The lowest number among the remaining samples."""
-        under_way = [r.sample.index for r in self._running.values()] + [s.index for s in self._waiting]
-        return min(under_way, default=len(self.samples))
 
     @property
     def done(self) -> bool:

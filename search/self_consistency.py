@@ -26,7 +26,7 @@ from search.params import MAX_SAMPLES, require_float, require_int, require_one_o
 from search.rollout import Plan
 from search.sample import Sample, SampleLimits
 from search.sampling import SampleSearch, first_by_visibility
-from search.stopping import BetaStop, DecidedStop, Remaining, counts, lead_probability
+from search.stopping import BetaStop, DecidedStop, counts, lead_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class SelfConsistency(SampleSearch):
     def _enough(self) -> str | None:
         if self._standing is None:
             return "no_answers" if len(self._ended) >= self._params.give_up_after else None
-        remaining = Remaining(self._rollout.remaining, self._rollout.first_remaining)
+        remaining = self._rollout.remaining
         if self._decided.stops(self._ballot, remaining):
             return "decided"
         if self._beta is not None and self._beta.stops(self._ballot, remaining):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 MIN_SLICE = 32
 """Tokens below which a slice is not worth its own call."""
@@ -25,10 +26,12 @@ class Want:
 def divide(
     wants: Sequence[Want], tokens: int, kv_tokens: int, reserve: int, floor: int = MIN_SLICE
 ) -> list[int]:
-    """Slices of tokens for as many of the first wants as can each have `floor` tokens or all their rest.
+    """Slices of tokens for the first wants, in a room that may be too small for all.
 
-    When there is enough, everybody gets all the rest. Otherwise the room is shared evenly, and what a
-    short one does not need goes to the others.
+    When there is enough, everybody gets all the rest. Otherwise one half of the room is shared evenly, so
+    that the search stays wide, and the other half goes by priority, so that the first ones reach their end
+    instead of all being cut short together. Only so many are served that each gets `floor` tokens, or all
+    its rest, from the even half; the first one may have them from the whole room.
 
     Args:
         wants: in order of priority.
@@ -41,16 +44,34 @@ def divide(
         One slice per served want, a prefix of `wants`. Their sum, with the reserves, is at most `tokens`,
         and with the wakes at most `kv_tokens`.
     """
-    served, need, wake = 0, 0, 0
-    for want in wants:
-        least = need + min(floor, want.rest)
-        if least + (served + 1) * reserve > tokens or least + wake + want.wake > kv_tokens:
-            break
-        served, need, wake = served + 1, least, wake + want.wake
-    left = min(tokens - served * reserve, kv_tokens - wake)
-    slices = [0] * served
+    rests = list(accumulate(w.rest for w in wants))
+    least = list(accumulate(min(floor, w.rest) for w in wants))
+    wakes = list(accumulate(w.wake for w in wants))
+    for served in range(len(wants), 0, -1):
+        room = min(tokens - served * reserve, kv_tokens - wakes[served - 1])
+        if rests[served - 1] <= room:
+            return [w.rest for w in wants[:served]]
+        even = room if served == 1 else room // 2
+        if least[served - 1] <= even:
+            return _fill(_level([w.rest for w in wants[:served]], even), wants, room)
+    return []
+
+
+def _level(rests: Sequence[int], room: int) -> list[int]:
+    """Share evenly; what a short one does not need goes to the others."""
+    slices = [0] * len(rests)
     # Shortest rest first, so that each one's share already contains what the shorter ones left over.
-    for done, i in enumerate(sorted(range(served), key=lambda i: (wants[i].rest, -i))):
-        slices[i] = min(wants[i].rest, left // (served - done))
-        left -= slices[i]
+    for done, i in enumerate(sorted(range(len(rests)), key=lambda i: (rests[i], -i))):
+        slices[i] = min(rests[i], room // (len(rests) - done))
+        room -= slices[i]
+    return slices
+
+
+def _fill(slices: list[int], wants: Sequence[Want], room: int) -> list[int]:
+    """Give what is left of the room to the first ones."""
+    left = room - sum(slices)
+    for i, slice_ in enumerate(slices):
+        more = min(left, wants[i].rest - slice_)
+        slices[i] += more
+        left -= more
     return slices

@@ -10,23 +10,14 @@ from typing import Protocol
 from search.ballot import Ballot
 
 
-@dataclass(frozen=True, slots=True)
-class Remaining:
-    """Samples that may still vote: those running, those waiting for room and those not yet started.
+class StoppingRule(Protocol):
+    """Whether a vote may end now.
 
-    Args:
-        count: how many they are at most.
-        first: the lowest sample number among them; it decides ties.
+    `remaining` is how many samples may still vote: those running, those waiting for room and those that
+    are not yet started.
     """
 
-    count: int
-    first: int
-
-
-class StoppingRule(Protocol):
-    """Whether a vote may end now."""
-
-    def stops(self, ballot: Ballot, remaining: Remaining) -> bool: ...
+    def stops(self, ballot: Ballot, remaining: int) -> bool: ...
 
 
 def lead_probability(leader: int, runner_up: int) -> Fraction:
@@ -69,13 +60,15 @@ class BetaStop:
         if self.min_votes < 1:
             raise ValueError(f"min_votes must be >= 1, not {self.min_votes}")
 
-    def stops(self, ballot: Ballot, remaining: Remaining) -> bool:
+    def stops(self, ballot: Ballot, remaining: int) -> bool:
         return len(ballot) >= self.min_votes and lead_probability(*counts(ballot)) >= Fraction(self.threshold)
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedStop:
-    """Stop when no votes of the remaining samples can change the winner: exact, costs no accuracy.
+    """Stop when no votes of the remaining samples can change the winner, or make its win a tie.
+
+    Exact: costs no accuracy.
 
     Args:
         max_weight: the most that one vote can weigh.
@@ -83,18 +76,9 @@ class DecidedStop:
 
     max_weight: float = 1.0
 
-    def stops(self, ballot: Ballot, remaining: Remaining) -> bool:
-        groups = ballot.groups()
-        if remaining.count == 0:
+    def stops(self, ballot: Ballot, remaining: int) -> bool:
+        if remaining == 0:
             return True
-        if not groups:
-            return False
-        leader = groups[0]
-        gain = remaining.count * Fraction(self.max_weight)
-        rivals = [(g.weight, g.first) for g in groups[1:]]
-        rivals.append((Fraction(0), remaining.first))  # an answer that nobody has given yet
-        return not any(
-            weight + gain > leader.weight
-            or (weight + gain == leader.weight and min(first, remaining.first) < leader.first)
-            for weight, first in rivals
-        )
+        leader, runner_up, *_ = [*(g.weight for g in ballot.groups()), Fraction(0), Fraction(0)]
+        # The runner-up may also be an answer that nobody has given yet: then it starts from 0.
+        return leader > runner_up + remaining * Fraction(self.max_weight)

@@ -43,7 +43,7 @@ def test_shares_of_votes_that_all_weigh_nothing_go_by_number() -> None:
     ("key", "weight"), [("", 1.0), ("a", -0.1), ("a", float("nan")), ("a", float("inf"))]
 )
 def test_a_vote_without_answer_or_with_a_senseless_weight_is_refused(key: str, weight: float) -> None:
-    with pytest.raises(ValueError, match="answer|weight"):
+    with pytest.raises(ValueError, match=r"answer|weight"):
         Ballot().add(key, 0, weight)
 
 

@@ -12,13 +12,19 @@ def test_with_enough_room_everybody_gets_all_the_rest() -> None:
     assert divide([Want(100), Want(50)], 1000, 1000, 0) == [100, 50]
 
 
-def test_short_room_is_shared_evenly_and_short_ones_leave_their_part() -> None:
-    assert divide([Want(500), Want(500)], 200, 1000, 0) == [100, 100]
-    assert divide([Want(500), Want(40), Want(500)], 240, 1000, 0) == [100, 40, 100]
+def test_half_of_a_short_room_is_shared_and_half_goes_to_the_first() -> None:
+    assert divide([Want(500), Want(500)], 200, 1000, 0) == [150, 50]
+    assert divide([Want(120), Want(500), Want(500)], 300, 1000, 0) == [120, 130, 50]
+
+
+def test_a_short_rest_leaves_its_part_to_the_others() -> None:
+    assert divide([Want(500), Want(20), Want(500)], 240, 1000, 0) == [170, 20, 50]
 
 
 def test_room_for_fewer_least_slices_serves_the_first_ones() -> None:
-    assert divide([Want(500)] * 4, 2 * MIN_SLICE + 10, 1000, 0) == [37, 37]
+    room = 4 * MIN_SLICE + 10
+    assert divide([Want(500)] * 4, room, 1000, 0) == [room - MIN_SLICE - 2, MIN_SLICE + 2]
+    assert divide([Want(500)] * 4, 3 * MIN_SLICE, 1000, 0) == [3 * MIN_SLICE]
 
 
 def test_a_rest_below_the_least_slice_is_served_whole() -> None:
@@ -27,7 +33,7 @@ def test_a_rest_below_the_least_slice_is_served_whole() -> None:
 
 
 def test_the_reserve_is_kept_back_for_each_that_runs() -> None:
-    assert divide([Want(500)] * 2, 200, 1000, 30) == [70, 70]
+    assert divide([Want(500)] * 2, 200, 1000, 30) == [105, 35]
 
 
 def test_waking_counts_against_kv_and_not_against_tokens() -> None:
@@ -45,5 +51,3 @@ def test_slices_never_pass_the_room_nor_fall_below_the_least(
     assert sum(slices) + reserve * len(slices) <= max(0, tokens)
     assert sum(slices) + sum(w.wake for w in served) <= max(0, kv)
     assert all(min(floor, w.rest) <= s <= w.rest for w, s in zip(served, slices, strict=True))
-    unlimited = [s for w, s in zip(served, slices, strict=True) if s < w.rest]
-    assert not unlimited or max(unlimited) - min(unlimited) <= 1

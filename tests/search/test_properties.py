@@ -1,0 +1,198 @@
+"""Any technique in any world: the contract's promises, whatever comes back in whatever order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from search.best_of_n import BestOfNParams
+from search.contract import Candidate, Costs, Search
+from search.extract import ThinkingMarkers
+from search.log import EventLog, Header, build, record, replay
+from search.sample import SampleLimits
+from search.self_consistency import SelfConsistencyParams
+from search.single import SingleParams
+from tests.search.drive import PROMPT, Script, World, one_by_one
+
+PROFILE = settings(
+    derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
+)
+
+COUNT = st.integers(1, 9)
+RETRIES = st.integers(0, 3)
+PARAMS: st.SearchStrategy[Any] = st.one_of(
+    st.builds(SingleParams, RETRIES),
+    st.builds(
+        SelfConsistencyParams,
+        n=COUNT,
+        width=COUNT,
+        stop=st.sampled_from(["beta", "none"]),
+        threshold=st.sampled_from([0.5, 0.8, 0.95]),
+        give_up_after=st.integers(1, 4),
+        max_retries=RETRIES,
+    ),
+    st.builds(
+        BestOfNParams,
+        n=COUNT,
+        width=COUNT,
+        aggregate=st.sampled_from(["weighted", "max"]),
+        max_retries=RETRIES,
+    ),
+)
+NAMES = {SingleParams: "single", SelfConsistencyParams: "self_consistency", BestOfNParams: "best_of_n"}
+ENDINGS = st.sampled_from(
+    [
+        "\\boxed{7}",
+        "\\boxed{8}",
+        "\\boxed{1/2}",
+        "\\boxed{}",
+        "",
+        " ",
+        "<think>",
+        "</think>\nAnswer: 9",
+        "prose",
+    ]
+)
+SCRIPTS = st.lists(
+    st.builds(
+        lambda length, ending, score, fails, score_fails: Script(
+            (*["word "] * length, ending), score, fails, score_fails
+        ),
+        st.integers(0, 130),
+        ENDINGS,
+        st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
+        st.none() | st.none() | st.integers(0, 60),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+SEEDS = st.integers(0, 2**32)
+TIGHT = st.integers(0, 900) | st.just(100_000)
+
+
+def header(params: Any, score_tokens: int = 0) -> Header:
+    limits = SampleLimits(100, len(PROMPT) + 90, ThinkingMarkers())
+    return Header(NAMES[type(params)], params, limits, Costs(score_tokens), 7, PROMPT)
+
+
+def started(params: Any) -> int:
+    return int(getattr(params, "n", 1)) + int(params.max_retries)
+
+
+@PROFILE
+@given(PARAMS, SCRIPTS, SEEDS, TIGHT, TIGHT, st.integers(1, 12), st.integers(0, 40), st.booleans())
+def test_a_search_keeps_within_any_room_and_ends(
+    params: Any,
+    scripts: Sequence[Script],
+    seed: int,
+    tokens: int,
+    kv: int,
+    slots: int,
+    score_tokens: int,
+    squeeze: bool,
+) -> None:
+    head = header(params, score_tokens)
+    search = build(head)
+    world = World(
+        scripts,
+        costs=head.costs,
+        tokens=tokens,
+        kv_tokens=kv + len(PROMPT),
+        slots=slots,
+        rng=random.Random(seed),
+        squeeze=squeeze,
+        late=True,
+    )
+    world.run(search)
+    assert len(search.branches()) <= started(params)
+    assert sum(b.tokens for b in search.branches()) == search.tree.generated_tokens
+    if search.finished:
+        assert search.tree.live_tokens == len(PROMPT)
+        assert all(b.fate != "running" for b in search.branches())
+    if min(tokens, kv) == 100_000:
+        assert search.finished
+    best = search.best()
+    if best is not None and best.complete and search.tree.path_text(best.node).strip():
+        assert [b.fate for b in search.branches()].count("chosen") == 1
+    for branch in search.branches():
+        if branch.fate in ("failed", "truncated", "stopped", "outvoted", "outscored", "no_answer"):
+            assert branch.reason
+
+
+@PROFILE
+@given(PARAMS, SCRIPTS, SEEDS, st.integers(0, 120))
+def test_a_search_that_is_cut_off_anywhere_has_its_best_and_its_branches(
+    params: Any, scripts: Sequence[Script], seed: int, cut: int
+) -> None:
+    search = build(header(params))
+    world = World(scripts, rng=random.Random(seed))
+    world.run(search, until=lambda: len(world.events) >= cut)
+    complete = [
+        b for b in search.branches() if b.fate in ("chosen", "agreed", "outvoted", "outscored", "no_answer")
+    ]
+    best = search.best()
+    if search.tree.generated_tokens:
+        assert best is not None
+    if any(b.answer is not None for b in complete):
+        assert best is not None
+        assert best.answer is not None
+
+
+@PROFILE
+@given(PARAMS, SCRIPTS, SEEDS, TIGHT, TIGHT, st.integers(0, 40))
+def test_a_log_round_trips_and_replays_the_same_asks_byte_for_byte(
+    params: Any, scripts: Sequence[Script], seed: int, tokens: int, kv: int, score_tokens: int
+) -> None:
+    head = header(params, score_tokens)
+    recorder = record(head, 100_000)
+    World(
+        scripts,
+        costs=head.costs,
+        tokens=tokens,
+        kv_tokens=kv + len(PROMPT),
+        rng=random.Random(seed),
+        squeeze=True,
+        late=True,
+    ).run(recorder)
+    lines = recorder.log.to_lines()
+    log = EventLog.from_lines(lines)
+    assert log.to_lines() == lines
+    again = replay(log)
+    assert again.best() == recorder.best()
+    assert again.branches() == recorder.branches()
+
+
+def winner(params: Any, scripts: Sequence[Script], order: Sequence[int]) -> tuple[Search, Candidate | None]:
+    search = build(header(params))
+    one_by_one(World(scripts), search, order)
+    return search, search.best()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        BestOfNParams(n=6, width=6, aggregate="weighted", max_retries=0),
+        BestOfNParams(n=6, width=6, aggregate="max", max_retries=0),
+        SelfConsistencyParams(n=6, width=6, stop="none", give_up_after=100, max_retries=0),
+    ],
+    ids=["weighted", "max", "vote"],
+)
+@PROFILE
+@given(scripts=SCRIPTS, order=st.permutations(range(6)))
+def test_the_winner_of_a_fixed_set_of_samples_does_not_depend_on_their_order(
+    params: Any, scripts: Sequence[Script], order: Sequence[int]
+) -> None:
+    search, one = winner(params, scripts, range(6))
+    _, other = winner(params, scripts, order)
+    assert (one is None) == (other is None)
+    if one is None or other is None:
+        return
+    assert (one.key, one.complete, one.tie) == (other.key, other.complete, other.tie)
+    if search.stop_reason == "all_done" and isinstance(params, BestOfNParams):
+        assert (one.score, one.support) == (other.score, other.support)
