@@ -120,6 +120,8 @@ class ScriptedEngine:
                 upto = min(len(ids), sent + size, *_bounds(behaviour))
                 stuck = behaviour.hang_after is not None and sent >= behaviour.hang_after
                 await self._wait(live, None if stuck else behaviour.delay_s)
+                if not sent:
+                    self._remember(request.input_ids, request.cache_salt)
                 if live.lost or sent == behaviour.lost_after:
                     raise EngineLost("the scripted engine was lost")
                 piece = () if live.ended.is_set() else ids[sent:upto]

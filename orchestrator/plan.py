@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from engines.protocol import Sampling
+from engines.tokenizer import ChatTemplateError
 from orchestrator.catalog import ServedModel
 from orchestrator.effort import Choice, choose
 from orchestrator.request import ReasonRequest, RequestRefused, SamplingWish
@@ -126,12 +128,20 @@ def _choice(request: ReasonRequest, model: ServedModel) -> Choice:
 
 
 def _params(technique: Technique, given: Mapping[str, object]) -> Any:
+    legal = ", ".join(technique.params_type.__dataclass_fields__)
+    for name in given:
+        if name not in technique.params_type.__dataclass_fields__:
+            raise RequestRefused(
+                f"{technique.name} has no parameter {name!r}; parameters: {legal}",
+                field=f"params.{name}",
+                code="invalid_params",
+            )
     try:
-        return TypeAdapter(technique.params_type).validate_python(dict(given))
+        # By way of JSON, since strict mode takes a dataclass from Python only as an instance of it.
+        return TypeAdapter(technique.params_type).validate_json(orjson.dumps(given), strict=True)
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         name = ".".join(str(p) for p in first["loc"])
-        legal = ", ".join(technique.params_type.__dataclass_fields__)
         raise RequestRefused(
             f"{technique.name} params{'.' + name if name else ''}: {first['msg']}; parameters: {legal}",
             field=f"params.{name}" if name else "params",
@@ -144,14 +154,23 @@ def _unscored() -> list[str]:
 
 
 def _prompt(request: ReasonRequest, model: ServedModel) -> tuple[int, ...]:
+    messages = [{"role": m.role, "content": m.content} for m in request.messages]
     try:
-        ids = model.tokenizer.encode_chat([{"role": m.role, "content": m.content} for m in request.messages])
-    except ValueError as e:
+        ids = model.tokenizer.encode_chat(messages)
+        bare = [m for m in messages if m["role"] != "system"]
+        ignored = len(bare) < len(messages) and bool(bare) and model.tokenizer.encode_chat(bare) == ids
+    except ChatTemplateError as e:
         raise RequestRefused(
             f"the chat template of {model.name!r} refused the messages: {e}",
             field="messages",
             code="template_error",
         ) from None
+    if ignored:
+        raise RequestRefused(
+            f"the chat template of {model.name!r} has no place for system messages and would drop them",
+            field="messages",
+            code="system_message_unsupported",
+        )
     room = min(model.context_tokens, model.kv_tokens)
     if len(ids) >= room:
         raise RequestRefused(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from orchestrator.meter import TokenCount
@@ -71,6 +72,18 @@ def fixed_n_tokens(plan: Plan, search: Search, ended: list[Branch]) -> int | Non
         return None
     mean = sum(b.tokens for b in ended) / len(ended)
     return round(search.tree.prompt_tokens + n * (mean + plan.costs.score_tokens))
+
+
+def settled(branches: Sequence[Branch], candidate: Candidate | None, stop_reason: str) -> list[Branch]:
+    """The branches after the run: those it cut off are `stopped`, or `chosen` if the best so far."""
+    out = []
+    for b in branches:
+        if b.fate == "running":
+            chosen = candidate is not None and candidate.node in b.nodes
+            fate = "chosen" if chosen else "stopped"
+            b = replace(b, fate=fate, reason=f"cut off by {stop_reason}")
+        out.append(b)
+    return out
 
 
 def lines(branches: list[Branch]) -> tuple[BranchLine, ...]:

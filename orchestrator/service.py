@@ -30,7 +30,7 @@ from orchestrator.errors import (
 )
 from orchestrator.outcome import Outcome, failure
 from orchestrator.plan import Plan, make_plan
-from orchestrator.receipt import Receipt, fixed_n_tokens, lines, status_of
+from orchestrator.receipt import Receipt, fixed_n_tokens, lines, settled, status_of
 from orchestrator.request import ReasonRequest
 from orchestrator.runner import RunLimits, SearchRun
 from orchestrator.settings import LimitSettings
@@ -281,9 +281,9 @@ def _outcome(
     request: ReasonRequest, plan: Plan, run: SearchRun, search: Recorder, search_id: str, started: float
 ) -> Outcome:
     candidate = search.best()
-    branches = list(search.branches())
-    status = status_of(candidate, cut=run.stop_reason is not None)
     stop_reason = run.stop_reason or search.stop_reason or "unknown"
+    branches = settled(search.branches(), candidate, stop_reason)
+    status = status_of(candidate, cut=run.stop_reason is not None)
     receipt = Receipt(
         search_id=search_id,
         model=request.model,
@@ -329,7 +329,7 @@ def _outcome(
 
 
 def _ended(branches: list[Branch]) -> list[Branch]:
-    return [b for b in branches if b.fate not in ("running", "stopped", "failed")]
+    return [b for b in branches if b.fate not in ("stopped", "failed", "truncated")]
 
 
 def _fates(branches: list[Branch]) -> dict[str, int]:

@@ -208,7 +208,7 @@ def _readable(error: ValueError) -> str:
     lines = []
     for e in error.errors(include_url=False, include_input=False):
         where = ".".join(str(p) for p in e["loc"]) or "settings"
-        lines.append(f"{where}: {e['msg']}")
+        lines.append(f"{where}: " + ("unknown setting" if e["type"] == "extra_forbidden" else e["msg"]))
     return "; ".join(lines)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Awaitable, Callable
@@ -14,6 +16,8 @@ from orchestrator.errors import ledger_unavailable
 from services.api.errors import error_response, query_error_response
 
 Authenticate = Callable[[str], Awaitable[Tenant | None]]
+_DISCARD_BYTES = 16 * 1024 * 1024
+_DISCARD_S = 5.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -23,6 +27,10 @@ def header(scope: Scope, name: bytes) -> str | None:
         if key == name:
             return str(value, "latin-1")
     return None
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 class RequestId:
@@ -68,7 +76,8 @@ class BodyLimit:
                 return
             body += message.get("body", b"")
             if len(body) > self._max:
-                await self._refuse(scope, receive, send)
+                more = message.get("more_body", False)
+                await self._refuse(scope, receive if more else _nothing, send)
                 return
             if not message.get("more_body", False):
                 break
@@ -88,7 +97,19 @@ class BodyLimit:
             f"the body is larger than the limit of {self._max} bytes", status=413, code="body_too_large"
         )
         response.headers["Connection"] = "close"
+        await self._discard(receive)
         await response(scope, receive, send)
+
+    async def _discard(self, receive: Receive) -> None:
+        """Read on for a while: a client that is cut off while it still sends never sees the answer."""
+        left = _DISCARD_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARD_S):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                        return
 
 
 class Authentication:

@@ -1,0 +1,74 @@
+"""The whole service inside the benchmark's process, reached over HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import uvicorn
+from opentelemetry.trace import NoOpTracerProvider
+
+from guards.budget import Budget
+from orchestrator.deployment import deploy
+from orchestrator.settings import Settings
+from services.api.app import create_app
+from services.cli.progress import progress
+from services.telemetry.metrics import Metrics
+
+
+@dataclass
+class Recording(Metrics):
+    """The service's own metrics, and each engine call's added seconds by kind."""
+
+    added: list[tuple[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def on_call(self, model: str, kind: str, added_s: float | None) -> None:
+        super().on_call(model, kind, added_s)
+        if added_s is not None:
+            self.added.append((kind, added_s))
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, Recording]]:
+    """Serve these settings with a state directory of its own; yields an authorised client and the metrics.
+
+    Model files are taken from the settings' own state directory, so that they are made only once.
+    """
+    metrics = Recording()
+    with tempfile.TemporaryDirectory(prefix="pondera-bench-") as folder:
+        state = Path(folder)
+        models = settings.state_dir.resolve() / "models"
+        models.mkdir(parents=True, exist_ok=True)
+        (state / "models").symlink_to(models)
+        settings = settings.model_copy(update={"state_dir": state})
+        tracer = NoOpTracerProvider().get_tracer("bench")
+        with progress() as report:
+            context = deploy(settings, tracer=tracer, observer=metrics, progress=report)
+            deployment = await context.__aenter__()
+        try:
+            _, key = await deployment.tenants.add("bench", Budget())
+            app = create_app(
+                deployment.orchestrator, deployment.tenants, metrics, settings.limits, deployment.store_ready
+            )
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+                task = asyncio.create_task(server.serve(sockets=[listener]))
+                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+                headers = {"Authorization": f"Bearer {key}"}
+                async with httpx.AsyncClient(
+                    base_url=url, headers=headers, timeout=600, trust_env=False
+                ) as client:
+                    yield client, metrics
+                server.should_exit = True
+                await task
+        finally:
+            await context.__aexit__(None, None, None)
