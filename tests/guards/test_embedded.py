@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 from guards.embedded import EmbeddedStoreError, EmbeddedValkey, StoreInUse, connect_or_start
-from guards.store import connect
+from guards.store import StoreUnavailable, connect
 
 ROOT = Path(__file__).parents[2]
 
@@ -201,7 +201,8 @@ async def test_a_long_state_dir_gets_a_short_private_socket(tmp_path: Path) -> N
     server.start()
     assert server.url == url  # clients find it again after a crash
     server.stop()
-    assert not is_there(path.parent)
+    assert not is_there(path)
+    path.parent.rmdir()
 
 
 async def test_it_is_private_has_no_port_and_never_evicts(tmp_path: Path) -> None:
@@ -221,6 +222,21 @@ async def test_it_is_private_has_no_port_and_never_evicts(tmp_path: Path) -> Non
     handle.close()
     handle.close()
     assert not is_there(path)
+
+
+async def test_who_outlives_the_owner_can_start_the_server_again_under_the_same_url(tmp_path: Path) -> None:
+    owner, guest = connect_or_start(tmp_path), connect_or_start(tmp_path)
+    client = connect(guest.url)
+    await client.set("a", "1")
+    owner.close()
+    with pytest.raises(StoreUnavailable):
+        await client.get("a")
+    guest.revive()
+    guest.revive()
+    assert guest.owned and not owner.owned
+    assert await client.get("a") == "1"
+    await client.aclose()
+    guest.close()
 
 
 def test_stop_does_not_remove_the_socket_of_a_server_that_took_over(tmp_path: Path) -> None:

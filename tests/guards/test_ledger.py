@@ -146,6 +146,19 @@ async def test_settling_is_remembered_for_a_day(ledger: Ledger, clock: Any) -> N
     assert (await ledger.settle(T, "a", 7)).already
 
 
+async def test_the_memory_of_settled_searches_is_bounded(
+    ledger: Ledger, client: StoreClient, clock: Any
+) -> None:
+    old = {f"old{i}": clock.ms + 1 + i for i in range(100_100)}
+    await client.zadd(f"pondera:{{{T}}}:markers", old)
+    await client.hset(f"pondera:{{{T}}}:charges", mapping=dict.fromkeys(old, "1:1:1:settled"))
+    await grant(ledger, "a", 10)
+    await ledger.settle(T, "a", 7)
+    assert await client.zcard(f"pondera:{{{T}}}:markers") <= 100_000
+    assert await client.hlen(f"pondera:{{{T}}}:charges") <= 100_000
+    assert (await ledger.settle(T, "a", 7)).already
+
+
 async def test_a_search_the_store_has_lost_is_charged_and_flagged(ledger: Ledger) -> None:
     assert await ledger.settle(T, "a", 7) == Settled(7, already=False, over_reservation=True)
     assert (await ledger.settle(T, "a", 7)).already

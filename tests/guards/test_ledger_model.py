@@ -125,6 +125,16 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(target=searches, tokens=st.integers(1, 150), lease_s=st.sampled_from([1.0, 30.0, 600.0]))
     def reserve(self, tokens: int, lease_s: float) -> str | MultipleResults[str]:
+        return self._reserve(tokens, lease_s)
+
+    @rule(target=searches, more=st.sampled_from([0, 1]), lease_s=st.sampled_from([1.0, 600.0]))
+    def reserve_what_is_left(self, more: int, lease_s: float) -> str | MultipleResults[str]:
+        self.model.sweep()
+        limits = [(limit, self.model.used[w]) for w in WINDOWS if (limit := self.budget.limit(w)) is not None]
+        left = min((limit - used for limit, used in limits), default=100) - self.model.reserved
+        return self._reserve(max(1, left + more), lease_s)
+
+    def _reserve(self, tokens: int, lease_s: float) -> str | MultipleResults[str]:
         self.count += 1
         search = f"s{self.count}"
         decision = self.runner.run(self.ledger.reserve(T, self.budget, search, tokens, lease_s))

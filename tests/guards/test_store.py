@@ -5,6 +5,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import time
 import traceback
 
@@ -84,6 +85,22 @@ async def test_a_killed_server_is_unavailable_at_once_and_comes_back(own_server:
     own_server.start()
     assert await client.get("a") == "1"
     await client.aclose()
+
+
+async def test_connections_over_tcp_that_died_in_the_pool_are_replaced(own_server: EmbeddedValkey) -> None:
+    local = connect(own_server.url)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    await local.config_set("port", port)
+    client = connect(f"redis://127.0.0.1:{port}/0")
+    await client.set("a", "1")
+    kill_and_wait(own_server)
+    await asyncio.to_thread(own_server.start)  # the event loop sees the connections end
+    await local.config_set("port", port)
+    assert await client.get("a") == "1"
+    await client.aclose()
+    await local.aclose()
 
 
 async def test_a_hanging_server_is_unavailable_after_the_timeout(own_server: EmbeddedValkey) -> None:
