@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -63,7 +64,7 @@ SCRIPTS = st.lists(
         lambda length, ending, score, fails, score_fails: Script(
             (*["word "] * length, ending), score, fails, score_fails
         ),
-        st.integers(0, 130),
+        st.integers(0, 130) | st.integers(200, 450),
         ENDINGS,
         st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
         st.none() | st.none() | st.integers(0, 60),
@@ -76,8 +77,8 @@ SEEDS = st.integers(0, 2**32)
 TIGHT = st.integers(0, 900) | st.just(100_000)
 
 
-def header(params: Any, score_tokens: int = 0) -> Header:
-    limits = SampleLimits(100, len(PROMPT) + 90, ThinkingMarkers())
+def header(params: Any, score_tokens: int = 0, limit: int = 90) -> Header:
+    limits = SampleLimits(100 if limit == 90 else limit, len(PROMPT) + limit, ThinkingMarkers())
     return Header(NAMES[type(params)], params, limits, Costs(score_tokens), 7, PROMPT)
 
 
@@ -86,7 +87,17 @@ def started(params: Any) -> int:
 
 
 @PROFILE
-@given(PARAMS, SCRIPTS, SEEDS, TIGHT, TIGHT, st.integers(1, 12), st.integers(0, 40), st.booleans())
+@given(
+    PARAMS,
+    SCRIPTS,
+    SEEDS,
+    TIGHT,
+    TIGHT,
+    st.integers(1, 12),
+    st.integers(0, 40),
+    st.booleans(),
+    st.sampled_from([1, 90, 400]),
+)
 def test_a_search_keeps_within_any_room_and_ends(
     params: Any,
     scripts: Sequence[Script],
@@ -96,8 +107,9 @@ def test_a_search_keeps_within_any_room_and_ends(
     slots: int,
     score_tokens: int,
     squeeze: bool,
+    limit: int,
 ) -> None:
-    head = header(params, score_tokens)
+    head = header(params, score_tokens, limit)
     search = build(head)
     world = World(
         scripts,
@@ -115,7 +127,7 @@ def test_a_search_keeps_within_any_room_and_ends(
     if search.finished:
         assert search.tree.live_tokens == len(PROMPT)
         assert all(b.fate != "running" for b in search.branches())
-    if min(tokens, kv) == 100_000:
+    if tokens == 100_000 and kv >= limit:
         assert search.finished
     best = search.best()
     if best is not None and best.complete and search.tree.path_text(best.node).strip():
@@ -166,6 +178,21 @@ def test_a_log_round_trips_and_replays_the_same_asks_byte_for_byte(
     again = replay(log)
     assert again.best() == recorder.best()
     assert again.branches() == recorder.branches()
+
+
+@PROFILE
+@given(PARAMS, SCRIPTS, SEEDS, st.integers(0, 1500), TIGHT, st.integers(1, 60))
+def test_every_answer_that_was_paid_for_is_scored(
+    params: Any, scripts: Sequence[Script], seed: int, tokens: int, kv: int, score_tokens: int
+) -> None:
+    head = header(params, score_tokens)
+    search = build(head)
+    working = [dataclasses.replace(s, score_fails=False) for s in scripts]
+    World(working, costs=head.costs, tokens=tokens, kv_tokens=kv + len(PROMPT), rng=random.Random(seed)).run(
+        search
+    )
+    if isinstance(params, BestOfNParams):
+        assert all(b.score is not None for b in search.branches() if b.answer is not None)
 
 
 def winner(params: Any, scripts: Sequence[Script], order: Sequence[int]) -> tuple[Search, Candidate | None]:

@@ -191,6 +191,15 @@ def test_nothing_is_generated_that_could_not_be_scored() -> None:
     assert search.ask(Room(8, 40, 1000)) == []
 
 
+def test_a_new_sample_leaves_room_to_score_the_running_ones_and_itself() -> None:
+    r = rollout(score_tokens=40)
+    (call,) = r.ask(AMPLE)
+    r.tell(Chunk(call.id, (9,), "x"))
+    assert r.ask(Room(8, 40 + 40 + MIN_SLICE - 1, 1000)) == []
+    (second,) = generates(r.ask(Room(8, 40 + 40 + MIN_SLICE, 1000)))
+    assert second.max_new_tokens == MIN_SLICE
+
+
 def test_scores_come_before_new_samples() -> None:
     r = rollout(n=2, width=1, score_tokens=10)
     (call,) = r.ask(AMPLE)
@@ -207,6 +216,25 @@ def test_samples_that_wait_for_each_others_kv_do_not_end_the_search(kv: int) -> 
     assert search.finished
     assert [b.fate for b in search.branches()].count("chosen") == 1
     assert all(b.answer is not None or b.fate == "stopped" for b in search.branches())
+
+
+def test_the_youngest_waiting_sample_gives_its_kv_to_the_oldest_and_takes_it_up_again_later() -> None:
+    r = rollout(n=2, width=2, limits=SampleLimits(400, 1000))
+    (first,) = generates(r.ask(Room(8, 10_000, 200)))
+    r.tell(Chunk(first.id, (9,) * 150, "x"))
+    (second,) = generates(r.ask(Room(8, 10_000, 50)))
+    r.tell(Chunk(second.id, (9,) * 50, "x"))
+    r.tell(Generated(first.id, "length"))
+    r.tell(Generated(second.id, "length"))
+    live = r.tree.live_tokens
+    (more,) = generates(r.ask(Room(8, 10_000, 0)))
+    assert (more.parent, more.max_new_tokens) == (first.node, 50)
+    assert r.tree.live_tokens == live - 50
+    r.tell(Chunk(more.id, (9,), "x"))
+    r.tell(Generated(more.id, "stop"))
+    (again,) = generates(r.ask(Room(8, 10_000, 90)))
+    assert (again.parent, again.max_new_tokens) == (second.node, 40)
+    assert r.tree.live_tokens == len(PROMPT) + 50
 
 
 def test_ended_samples_give_their_kv_back() -> None:
