@@ -20,7 +20,7 @@ from opentelemetry.trace import Tracer
 from engines.protocol import Engine
 from engines.ray_engine import start_engine
 from engines.spec import EngineSpec
-from guards.embedded import connect_or_start
+from guards.embedded import EmbeddedStoreError, StoreHandle, connect_or_start
 from guards.ledger import Ledger
 from guards.salt import load_or_create_secret
 from guards.store import StoreClient, StoreUnavailable, connect
@@ -33,6 +33,8 @@ from orchestrator.service import Observer, Orchestrator
 from orchestrator.settings import ModelSettings, Settings
 
 _log = logging.getLogger(__name__)
+
+_STORE_CHECK_S = 2.0
 
 Progress = Callable[[str, float], None]
 """Told of a step's name and how far it is, 0..1."""
@@ -60,14 +62,29 @@ async def open_store(settings: Settings) -> AsyncIterator[StoreClient]:
     """The store of these settings: the external one, or the embedded one, started if nobody runs it yet."""
     async with AsyncExitStack() as stack:
         if settings.redis_url is not None:
-            url = settings.redis_url.get_secret_value()
+            client = connect(settings.redis_url.get_secret_value())
         else:
             handle = await asyncio.to_thread(connect_or_start, settings.state_dir)
             stack.callback(handle.close)
-            url = handle.url
-        client = connect(url)
+            client = connect(handle.url)
+            keeper = asyncio.create_task(_keep_alive(client, handle))
+            stack.callback(keeper.cancel)
         stack.push_async_callback(client.aclose)
         yield client
+
+
+async def _keep_alive(client: StoreClient, handle: StoreHandle) -> None:
+    """Start the embedded store again when it died, or when the command that had started it has ended."""
+    while True:
+        await asyncio.sleep(_STORE_CHECK_S)
+        try:
+            await client.ping()
+        except StoreUnavailable:
+            _log.warning("the embedded store is gone; starting it again")
+            try:
+                await asyncio.to_thread(handle.revive)
+            except EmbeddedStoreError as e:
+                _log.error("the embedded store did not start: %s", e)
 
 
 def models_dir(settings: Settings) -> Path:

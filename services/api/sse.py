@@ -28,6 +28,7 @@ class EventStream(Response):
     def __init__(self, events: AsyncIterator[dict[str, Any]], handle: SearchHandle) -> None:
         self._events = events
         self._handle = handle
+        self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with ends_with_client(receive, self._handle) as gone:

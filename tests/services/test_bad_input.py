@@ -70,7 +70,9 @@ async def test_a_wrong_field_is_a_400_that_names_it_and_what_is_legal(
 
 async def test_invalid_json_is_a_400(open_site: Callable[..., Any]) -> None:
     async with open_site("x") as site:
-        response = await site.client.post(CHAT, content=b'{"model": ', headers={"content-type": "application/json"})
+        response = await site.client.post(
+            CHAT, content=b'{"model": ', headers={"content-type": "application/json"}
+        )
         assert response.status_code == 400
         assert "JSON" in response.json()["error"]["message"]
 

@@ -88,11 +88,11 @@ async def serve(
             task = asyncio.create_task(server.serve(sockets=[listener]))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             headers = {"Authorization": f"Bearer {key}"}
-            async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=20) as client:
+            async with httpx.AsyncClient(
+                base_url=url, headers=headers, trust_env=False, timeout=20
+            ) as client:
                 model, engine = models[0]
-                yield Site(
-                    url, key, tenant, tenants, ledger, engine, model, orchestrator, client, spans
-                )
+                yield Site(url, key, tenant, tenants, ledger, engine, model, orchestrator, client, spans)
             await orchestrator.close()
             server.should_exit = True
             await task
