@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ from engines.spec import EngineSpec
 from engines.wire import pack_reports, unpack_operations
 
 _FAREWELL_S = 0.2
+_REAP_S = 5.0
 
 
 class _Client:
@@ -179,6 +181,7 @@ class EngineActor:
         if self._watch is not None:
             self._watch.stop()
         await self._engine.close()
+        await asyncio.to_thread(_end_children)
         return os.uname().nodename, os.getpid()
 
 
@@ -191,10 +194,21 @@ def _renamed(request: Any, call_id: str) -> Any:
 
 
 def _end_process() -> None:
+    _end_children()
+    os._exit(1)
+
+
+def _end_children() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.send_signal(signal.SIGKILL)
-    os._exit(1)
+    # What is not reaped here stays as a zombie where the container's first process reaps none.
+    deadline = time.monotonic() + _REAP_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                time.sleep(0.01)
 
 
 @contextlib.contextmanager
