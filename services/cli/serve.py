@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 import uvicorn
 
+from engines.models import ModelPreparationError
 from engines.protocol import EngineError
 from guards.budget import Budget
 from guards.embedded import EmbeddedStoreError
@@ -61,7 +62,14 @@ def serve(
         print(f"  {key} = {value}", file=sys.stderr)
     try:
         asyncio.run(_until_stopped(settings))
-    except (EngineError, EmbeddedStoreError, StoreUnavailable, ValueError, OSError) as e:
+    except (
+        EngineError,
+        EmbeddedStoreError,
+        ModelPreparationError,
+        StoreUnavailable,
+        ValueError,
+        OSError,
+    ) as e:
         fail(str(e))
 
 
