@@ -6,9 +6,9 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from engines.detokenize import IncrementalDetokenizer
 from opentelemetry.trace import Span
 
+from engines.detokenize import IncrementalDetokenizer
 from engines.protocol import Chunk, Engine
 from orchestrator.catalog import ServedModel
 from search import contract

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -13,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
-from engines.models import ModelFiles, prepare
-from engines.tokenizer import ModelTokenizer
 from opentelemetry.trace import Tracer
 
+from engines.models import ModelFiles, prepare
 from engines.protocol import Engine
 from engines.ray_engine import start_engine
 from engines.spec import EngineSpec
+from engines.tokenizer import ModelTokenizer
 from guards.embedded import EmbeddedStoreError, StoreHandle, connect_or_start
 from guards.ledger import Ledger
 from guards.salt import load_or_create_secret
@@ -115,11 +117,12 @@ def prepare_model(settings: Settings, model: ModelSettings, progress: Progress) 
     if model.path is not None:
         return ModelFiles(path=model.path, process_reward=None)
     assert model.source is not None
-    return prepare(
-        model.source,
-        models_dir(settings) / model.source,
-        lambda done: progress(f"prepare {model.source}", done),
-    )
+    source = model.source
+
+    def tell(_: str, share: float) -> None:
+        progress(f"prepare {source}", share)
+
+    return prepare(source, models_dir(settings), tell)
 
 
 @asynccontextmanager
@@ -174,8 +177,17 @@ def _start_ray(settings: Settings) -> None:
             include_dashboard=False,
             **common,
         )
+        _end_log_monitor()
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+def _end_log_monitor() -> None:
+    """Ray starts a process that copies workers' logs to drivers, also when told not to; it is never idle."""
+    for process in descendants():
+        with contextlib.suppress(psutil.Error):
+            if any(part.endswith("log_monitor.py") for part in process.cmdline()):
+                process.terminate()
 
 
 def _stop_ray(settings: Settings, spare: list[int]) -> None:

@@ -2,9 +2,9 @@
 
 Algorithm: up to `n` samples are drawn, `width` at a time. Each complete sample votes for the normal form
 of its final answer. The vote ends as soon as the remaining samples cannot change the winner, and, with
-`stop="beta"`, as soon as the leader is more probable than the runner-up with `threshold`. When the first
-`give_up_after` complete samples wrote no extractable answer there is nothing to count, and the first of
-them is the answer. Equal votes go to the answer of the earliest sample, and the tie is reported.
+`stop="beta"`, as soon as the leader is more probable than the runner-up with `threshold`. When
+`give_up_after` complete samples or more wrote no extractable answer, and most of them all, the query is
+not one to vote on and the search ends. Equal votes go to the answer of the earliest sample, and the tie is reported.
 
 Papers: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models", ICLR 2023
 (arXiv 2203.11171). Aggarwal et al., "Let's Sample Step by Step: Adaptive-Consistency for Efficient
@@ -39,7 +39,7 @@ class SelfConsistencyParams:
         stop: `beta` stops by the Beta criterion, `none` only when the rest cannot change the winner.
         threshold: probability that the leader must reach for `beta`, 0.5..1.
         min_votes: votes that `beta` needs at least.
-        give_up_after: complete samples without an answer, while none has one, that end the search.
+        give_up_after: complete samples without an answer that end the search, if those with one are fewer.
         max_retries: how many failed samples are replaced.
 
     Raises:
@@ -108,8 +108,11 @@ class SelfConsistency(SampleSearch):
         )
 
     def _enough(self) -> str | None:
+        silent = len(self._ended) - len(self._ballot)
+        if silent >= self._params.give_up_after and silent > len(self._ballot):
+            return "no_answers"
         if self._standing is None:
-            return "no_answers" if len(self._ended) >= self._params.give_up_after else None
+            return None
         remaining = self._rollout.remaining
         if self._decided.stops(self._ballot, remaining):
             return "decided"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from engines.models import KNOWN_MODELS, ModelPreparationError
 
+from engines.models import KNOWN_MODELS, ModelPreparationError
 from orchestrator.deployment import prepare_model
 from orchestrator.settings import ModelSettings
 from services.cli.options import Config, StateDir, fail, settings_or_exit

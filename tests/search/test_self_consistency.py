@@ -167,3 +167,14 @@ def test_the_seconds_of_the_room_play_no_part() -> None:
 def test_params_out_of_range_are_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=field):
         SelfConsistencyParams(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_query_that_most_samples_write_no_answer_to_is_not_voted_on() -> None:
+    search = voting(n=8, width=3, give_up_after=2)
+    prose = Script(("a text that ends without", " any final answer in it"))
+    drive(search, [says("7"), prose, prose, prose, says("7")], [0, 1, 2, 3, 4])
+    assert search.stop_reason == "no_answers"
+    assert len([b for b in search.branches() if b.fate == "no_answer"]) == 2
+    best = search.best()
+    assert best is not None
+    assert best.answer == "7"

@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from support.site import Site, serve
-from support.world import answers, scripted_model
 
 from guards.budget import Budget
 from guards.embedded import EmbeddedValkey
 from guards.store import StoreClient, connect
+from support.site import Site, serve
+from support.world import answers, scripted_model
 
 Open = Callable[..., AbstractAsyncContextManager[Site]]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.site import Site
 
 from guards.budget import Budget
+from support.site import Site
 
 CHAT = "/v1/chat/completions"
 REASON = "/v1/reason"

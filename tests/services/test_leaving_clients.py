@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.site import Site
 
 from engines.scripted import Behaviour
+from support.site import Site
 
 HI = [{"role": "user", "content": "hi"}]
 
@@ -117,7 +117,9 @@ async def test_case_57_two_streams_at_once_do_not_mix(open_site: Callable[..., A
 
         async def one() -> str:
             body = {"model": "toy", "messages": HI, "stream": True, "reasoning_effort": "low"}
-            return (await site.client.post("/v1/chat/completions", json=body)).text
+            response = await site.client.post("/v1/chat/completions", json=body)
+            text: str = response.text
+            return text
 
         got = await asyncio.gather(one(), one())
         letters = [
@@ -136,7 +138,7 @@ async def test_case_49_two_queries_at_once_keep_their_own_parameters(open_site: 
             assert receipt["params"]["n"] == n
             return int(receipt["calls"]["generate"])
 
-        assert await asyncio.gather(one(3), one(7), one(5)) == [3, 7, 5]
+        assert list(await asyncio.gather(one(3), one(7), one(5))) == [3, 7, 5]
         after = await site.client.post(
             "/v1/reason", json={"model": "toy", "query": "hi", "technique": "best_of_n"}
         )

@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from support.site import Site
 
 from engines.scripted import Behaviour
+from support.site import Site
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 TECHNIQUES = ["single", "self_consistency", "best_of_n"]
