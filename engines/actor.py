@@ -34,6 +34,7 @@ from engines.wire import pack_reports, unpack_operations
 
 _FAREWELL_S = 0.2
 _REAP_S = 5.0
+_MOST_CALLS = 4096
 
 
 class _Client:
@@ -102,11 +103,17 @@ class EngineActor:
         for what, number, request in unpack_operations(operations):
             if what == "abort":
                 await self._abort(client_id, client, number)
+            elif request is not None and self._calls >= _MOST_CALLS:
+                client.outbox.put((number, EngineError("the engine's queue is full")))
             elif request is not None:
                 task = asyncio.create_task(self._run(client_id, client, number, request))
                 client.tasks[number] = task
         self._watch_lease(client_id, client)
         return True
+
+    @property
+    def _calls(self) -> int:
+        return sum(len(client.tasks) for client in self._clients.values())
 
     async def _abort(self, client_id: str, client: _Client, number: int) -> None:
         if number in client.tasks:

@@ -11,7 +11,7 @@ import importlib.machinery
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NoReturn
 
@@ -25,10 +25,17 @@ ARGUMENTS: dict[str, Any] = {
 """Without `sleep_on_idle` the scheduler spins on a whole core while there is nothing to do."""
 
 
+def unavailable(_arguments: Mapping[str, Any]) -> frozenset[str]:
+    """Fields of `Sampling` that an engine with these arguments cannot honour."""
+    return frozenset()
+
+
 def environment(threads: int) -> dict[str, str]:
     """Environment variables that must be set before torch is imported.
 
     Idle OpenMP threads must block: two engines on two cores otherwise spin each other to a standstill.
+    torch.compile stays off: SGLang would compile on the first repetition penalty, and stand still for
+    twenty seconds.
     """
     return {
         "SGLANG_USE_CPU_ENGINE": "1",
@@ -37,6 +44,7 @@ def environment(threads: int) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",
         "KMP_BLOCKTIME": "0",
         "TOKENIZERS_PARALLELISM": "false",
+        "TORCHDYNAMO_DISABLE": "1",
     }
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 ARGUMENTS: dict[str, Any] = {"sleep_on_idle": True, "enable_deterministic_inference": True}
 """SGLang reads a request's seed in its deterministic mode alone, and cannot do `min_p` there."""
+
+
+def unavailable(arguments: Mapping[str, Any]) -> frozenset[str]:
+    """Fields of `Sampling` that an engine with these arguments cannot honour."""
+    return frozenset({"min_p"} if arguments.get("enable_deterministic_inference") else {"seed"})
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -77,7 +77,13 @@ class SGLangEngine:
         # It would answer the death of a worker with SIGQUIT to this whole process.
         self._manager._subprocess_watchdog.stop()
         self._spec = spec
-        self._limits = self._find_limits({**profile.ARGUMENTS, **arguments})
+        longest = self._manager.max_req_input_len + 5  # SGLang keeps 5 back for a prompt, 1 for an output
+        self._limits = Limits(
+            vocabulary=self._manager.model_config.vocab_size,
+            context_tokens=longest - 1,
+            prompt_tokens=longest - 6,
+            unavailable=profile.unavailable({**profile.ARGUMENTS, **arguments}),
+        )
         self._calls: dict[str, _Call] = {}
         self._numbers = count()
         self._closed = False
@@ -86,19 +92,6 @@ class SGLangEngine:
     def worker_pids(self) -> tuple[int, ...]:
         """SGLang's scheduler and detokenizer processes; the engine cannot live without any of them."""
         return tuple(self._engine.get_all_child_pids())
-
-    def _find_limits(self, arguments: dict[str, Any]) -> Limits:
-        longest = self._manager.max_req_input_len + 5  # SGLang keeps 5 back for a prompt, 1 for an output
-        unavailable: frozenset[str] = frozenset()
-        if self._spec.device == "cuda":
-            deterministic = bool(arguments.get("enable_deterministic_inference"))
-            unavailable = frozenset({"min_p"} if deterministic else {"seed"})
-        return Limits(
-            vocabulary=self._manager.model_config.vocab_size,
-            context_tokens=longest - 1,
-            prompt_tokens=longest - 6,
-            unavailable=unavailable,
-        )
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         params = sampling_params(request, self._limits, self._spec.stream_interval)
