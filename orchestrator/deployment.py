@@ -30,7 +30,7 @@ from guards.store import StoreClient, StoreUnavailable, connect
 from guards.tenants import TenantStore
 from orchestrator.catalog import ModelDefaults, ServedModel
 from orchestrator.gauge import Gauge
-from orchestrator.processes import adopt_orphans, descendants, end_descendants
+from orchestrator.processes import adopt_orphans, collect_orphans, descendants, end_descendants
 from orchestrator.scoring import ProcessReward
 from orchestrator.service import Observer, Orchestrator
 from orchestrator.settings import ModelSettings, Settings
@@ -143,6 +143,8 @@ async def deploy(
         files = {}
         for model in settings.models:
             files[model.name] = await asyncio.to_thread(prepare_model, settings, model, progress)
+        collector = asyncio.create_task(collect_orphans())
+        stack.callback(collector.cancel)
         progress("start Ray", 0.0)
         not_of_ray = [p.pid for p in descendants()]
         stack.callback(_stop_ray, settings, not_of_ray)
@@ -188,6 +190,7 @@ def _end_log_monitor() -> None:
         with contextlib.suppress(psutil.Error):
             if any(part.endswith("log_monitor.py") for part in process.cmdline()):
                 process.terminate()
+                process.wait(5)
 
 
 def _stop_ray(settings: Settings, spare: list[int]) -> None:

@@ -6,6 +6,7 @@ PR_SET_CHILD_SUBREAPER) the server inherits such orphans, so that they stay in i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -68,6 +69,26 @@ def end_descendants(*, spare: Iterable[int] = (), grace_s: float = 3.0) -> int:
         psutil.wait_procs(processes, timeout=0.1)
     _reap()
     return len(seen)
+
+
+async def collect_orphans(every_s: float = 30.0) -> None:
+    """Collect adopted processes that have ended, for as long as the task lives.
+
+    Only those that were dead at the look before as well: whoever started a process and waits for it comes
+    first.
+    """
+    before: set[int] = set()
+    while True:
+        await asyncio.sleep(every_s)
+        dead = set()
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    dead.add(process.pid)
+        for pid in dead & before:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        before = dead
 
 
 def _reap() -> None:

@@ -20,7 +20,7 @@ from guards.embedded import connect_or_start
 from guards.ledger import Ledger
 from guards.store import connect
 from guards.tenants import TenantStore
-from support.live import MODELS, PONDERA, TINY, Live, clean_environment, live
+from support.live import MODELS, PONDERA, TINY, Live, clean_environment, command, live
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -147,7 +147,7 @@ def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None
     )
     me = psutil.Process(process.pid)
     deadline = time.monotonic() + 60
-    while not any("EngineActor" in " ".join(p.cmdline()) for p in me.children(recursive=True)):
+    while not any("EngineActor" in command(p) for p in me.children(recursive=True)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     mine = me.children(recursive=True)

@@ -64,7 +64,7 @@ class Live:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def schedulers(self) -> list[psutil.Process]:
-        return [p for p in self.processes if "sglang::scheduler" in " ".join(p.cmdline())]
+        return [p for p in self.processes if "sglang::scheduler" in command(p)]
 
     def stop(self, number: int = signal.SIGTERM, within_s: float = 40) -> list[psutil.Process]:
         """Send a signal, wait for the end, and return those of its processes that are still there."""
@@ -79,6 +79,13 @@ class Live:
         while httpx.get(f"{self.url}/readyz", trust_env=False, timeout=10).status_code != 200:
             assert time.monotonic() < deadline, "not ready in time"
             time.sleep(0.2)
+
+
+def command(process: psutil.Process) -> str:
+    """A process's command line; empty when it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def clean_environment() -> dict[str, str]:
