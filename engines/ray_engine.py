@@ -173,11 +173,14 @@ async def start_engine(spec: EngineSpec, *, detached: bool = False, lease_s: flo
         num_cpus=spec.cpus,
         num_gpus=spec.gpus,
     )(EngineActor)
-    engine = RayEngine(actor_class.remote(spec, lease_s), spec.name, lease_s)
+    actor = actor_class.remote(spec, lease_s)
+    engine = RayEngine(actor, spec.name, lease_s)
     try:
         await engine.connect()
     except BaseException:
-        await engine.close()
+        # It may still be starting and hear nothing; its worker processes die with it.
+        ray.kill(actor, no_restart=True)
+        await engine.detach()
         raise
     return engine
 

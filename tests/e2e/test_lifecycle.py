@@ -146,12 +146,14 @@ def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None
         start_new_session=True,
     )
     me = psutil.Process(process.pid)
-    deadline = time.monotonic() + 60
-    while not any("EngineActor" in command(p) for p in me.children(recursive=True)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    mine = me.children(recursive=True)
-    process.terminate()
+    try:
+        deadline = time.monotonic() + 60
+        while not any("EngineActor" in command(p) for p in me.children(recursive=True)):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        mine = me.children(recursive=True)
+    finally:
+        process.terminate()
     process.wait(60)
     _, alive = psutil.wait_procs(mine, timeout=0.5)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
