@@ -8,12 +8,14 @@ sample thus depends on its seed and its probabilities alone, not on who shares t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 SAMPLING_BACKEND = "pytorch"
+HEAD = 1024
+"""How many of the likeliest tokens are looked at before all are sorted."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -68,14 +70,37 @@ def sample(
         chosen[plain] = _inverse(probabilities[plain], draws[plain])
     rows = filtered.nonzero().view(-1)
     if rows.numel():
-        kept, order = probabilities[rows].sort(dim=-1, descending=True, stable=True)
-        before = kept.cumsum(-1) - kept
-        rank = torch.arange(vocabulary, device=kept.device)
-        dropped = (rank >= top_ks[rows, None]) | (before > top_ps[rows, None])
-        dropped |= kept < kept[:, :1] * min_ps[rows, None]
-        kept = kept.masked_fill(dropped, 0.0)
-        chosen[rows] = order.gather(1, _inverse(kept, draws[rows]).view(-1, 1)).view(-1)
+        limits = (top_ks[rows, None], top_ps[rows, None], min_ps[rows, None])
+        chosen[rows] = _sample_filtered(probabilities[rows], draws[rows], limits)
     return chosen
+
+
+_Limits: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _sample_filtered(probabilities: torch.Tensor, draws: torch.Tensor, limits: _Limits) -> torch.Tensor:
+    """Sorting a large vocabulary takes longer than the model; mostly its head alone survives the filters."""
+    head = min(HEAD, probabilities.shape[-1])
+    kept, order = probabilities.topk(head, dim=-1, sorted=True)
+    top_ks, top_ps, min_ps = limits
+    settled = (top_ks <= head) | (kept.sum(-1, keepdim=True) > top_ps) | (kept[:, -1:] < kept[:, :1] * min_ps)
+    settled = settled.view(-1) | (head == probabilities.shape[-1])
+    chosen = _sample_sorted(kept, order, draws, limits)
+    if not bool(settled.all()):
+        rest = ~settled
+        kept, order = probabilities[rest].sort(dim=-1, descending=True, stable=True)
+        chosen[rest] = _sample_sorted(kept, order, draws[rest], (top_ks[rest], top_ps[rest], min_ps[rest]))
+    return chosen
+
+
+def _sample_sorted(
+    kept: torch.Tensor, order: torch.Tensor, draws: torch.Tensor, limits: _Limits
+) -> torch.Tensor:
+    top_ks, top_ps, min_ps = limits
+    before = kept.cumsum(-1) - kept
+    dropped = torch.arange(kept.shape[-1], device=kept.device) >= top_ks
+    dropped |= (before > top_ps) | (kept < kept[:, :1] * min_ps)
+    return order.gather(1, _inverse(kept.masked_fill(dropped, 0.0), draws).view(-1, 1)).view(-1)
 
 
 def _inverse(weights: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

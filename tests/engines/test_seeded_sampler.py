@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from engines import seeded_sampler
 from engines.seeded_sampler import sample, uniforms
 
 OFF = 2**30
@@ -76,6 +77,20 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
             probabilities[one], uniforms(seeds[one], positions[one]), top_ks[one], top_ps[one], min_ps[one]
         )
         assert alone.item() == together[i].item()
+
+
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "min_p"),
+    [(OFF, 0.9, 0.0), (OFF, 0.3, 0.0), (40, 1.0, 0.0), (3000, 1.0, 0.0), (OFF, 1.0, 0.05), (9, 0.9, 0.1)],
+)
+def test_looking_at_the_head_first_changes_no_sample(
+    monkeypatch: pytest.MonkeyPatch, top_k: int, top_p: float, min_p: float
+) -> None:
+    torch.manual_seed(1)
+    probabilities = torch.softmax(torch.randn(1, 5000, dtype=torch.float64) * 2, -1)
+    quick = draw(probabilities, 300, top_k=top_k, top_p=top_p, min_p=min_p)
+    monkeypatch.setattr(seeded_sampler, "HEAD", 5000)
+    assert torch.equal(quick, draw(probabilities, 300, top_k=top_k, top_p=top_p, min_p=min_p))
 
 
 def test_the_largest_draw_still_takes_a_token_that_has_a_chance() -> None:
