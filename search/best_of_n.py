@@ -1,9 +1,9 @@
 """Best-of-N: draw N samples, score each complete one, answer with the best.
 
 Algorithm: `n` samples are drawn, `width` at a time, and each complete one with text outside thinking is
-scored as soon as it ends. `aggregate="max"` answers with the highest score. `aggregate="weighted"`
-(weighted best-of-N) adds up the scores of equal answers, and answers with the best sample of the
-strongest group.
+scored, in batches of `score_batch` while others run and without delay when none does. `aggregate="max"`
+answers with the highest score. `aggregate="weighted"` (weighted best-of-N) adds up the scores of equal
+answers, and answers with the best sample of the strongest group.
 
 Ranking, under both aggregates: samples with an answer and a score; then those with an answer whose score
 failed or has not come, by majority vote among themselves; then those without an answer, by score. So when
@@ -15,7 +15,8 @@ best-of-N. Li et al., "Making Language Models Better Reasoners with Step-Aware V
 2206.02336), for the weighted vote.
 
 Known limits: as good as its verifier; a verifier that can be fooled is fooled more often as `n` grows,
-`max` sooner than `weighted`. There is no early stop. A sample that was cut short is not scored.
+`max` sooner than `weighted`. There is no early stop. What is cut by a deadline before its batch is full has
+no score and is voted on. A sample that was cut short is not scored.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class BestOfNParams:
         n: samples.
         width: how many run at once.
         aggregate: `weighted` adds the scores of equal answers, `max` takes the highest score.
+        score_batch: complete samples scored together while others still run; 1 scores each as it ends.
         max_retries: how many failed samples are replaced.
 
     Raises:
@@ -48,11 +50,13 @@ class BestOfNParams:
     n: int = 16
     width: int = 16
     aggregate: Literal["weighted", "max"] = "weighted"
+    score_batch: int = 16
     max_retries: int = 2
 
     def __post_init__(self) -> None:
         require_int("n", self.n, 1, MAX_SAMPLES)
         require_int("width", self.width, 1, MAX_SAMPLES)
+        require_int("score_batch", self.score_batch, 1, MAX_SAMPLES)
         require_one_of("aggregate", self.aggregate, ("weighted", "max"))
         require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
@@ -73,7 +77,13 @@ class BestOfN(SampleSearch):
         costs: Costs,
         seed: int,
     ) -> None:
-        plan = Plan(params.n, params.width, params.max_retries, score_tokens=costs.score_tokens)
+        plan = Plan(
+            params.n,
+            params.width,
+            params.max_retries,
+            score_tokens=costs.score_tokens,
+            score_batch=params.score_batch,
+        )
         super().__init__(prompt_ids, limits, plan, seed)
         self._weighted = params.aggregate == "weighted"
         self._scores = Ballot()

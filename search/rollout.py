@@ -40,12 +40,15 @@ class Plan:
         width: how many are under way at once (running or waiting for room).
         max_retries: how many failed ones may be replaced; at most `n + max_retries` are ever started.
         score_tokens: what scoring one sample costs; None when the technique does not score.
+        score_batch: complete samples that are scored together. Fewer are scored only when none runs: each
+            score interrupts the engine's decoding, and one batch of them does so once.
     """
 
     n: int
     width: int
     max_retries: int
     score_tokens: int | None = None
+    score_batch: int = 1
 
 
 @dataclass(slots=True)
@@ -137,7 +140,8 @@ class Rollout:
         calls: list[Call] = []
         tokens = room.tokens
         score_tokens = self._plan.score_tokens or 0
-        while self._to_score and len(calls) < room.slots and tokens >= score_tokens:
+        due = len(self._to_score) >= self._plan.score_batch or not self._running
+        while due and self._to_score and len(calls) < room.slots and tokens >= score_tokens:
             sample = self._to_score.popleft()
             sample.scoring = Scoring.ASKED
             tokens -= score_tokens

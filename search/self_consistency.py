@@ -4,7 +4,8 @@ Algorithm: up to `n` samples are drawn, `width` at a time. Each complete sample 
 of its final answer. The vote ends as soon as the remaining samples cannot change the winner, and, with
 `stop="beta"`, as soon as the leader is more probable than the runner-up with `threshold`. When
 `give_up_after` complete samples or more wrote no extractable answer, and most of them all, the query is
-not one to vote on and the search ends. Equal votes go to the answer of the earliest sample, and the tie is reported.
+not one to vote on and the search ends. Equal votes go to the answer of the earliest sample, and the tie is
+reported.
 
 Papers: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models", ICLR 2023
 (arXiv 2203.11171). Aggarwal et al., "Let's Sample Step by Step: Adaptive-Consistency for Efficient

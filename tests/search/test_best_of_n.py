@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from search.best_of_n import BestOfN, BestOfNParams
-from search.contract import Costs, Score, Scored
+from search.contract import Chunk, Costs, Generate, Generated, Room, Score, Scored
 from tests.search.drive import LIMITS, PROMPT, Script, World, one_by_one, says
 
 COSTS = Costs(score_tokens=10)
@@ -144,3 +144,17 @@ def test_gain_is_positive_until_the_end() -> None:
 def test_params_out_of_range_are_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=field):
         BestOfNParams(**{field: value})  # type: ignore[arg-type]
+
+
+def test_scores_wait_for_their_batch_while_samples_run_and_no_longer() -> None:
+    search = BestOfN(PROMPT, BestOfNParams(n=3, width=3, score_batch=3), LIMITS, COSTS, 7)
+    ample = Room(slots=64, tokens=100_000, kv_tokens=100_000)
+    (first,) = search.ask(ample)
+    search.tell(Chunk(first.id, (7,), "Answer: 7"))
+    others = [c for c in search.ask(ample) if isinstance(c, Generate)]
+    search.tell(Generated(first.id, "stop"))
+    assert search.ask(ample) == []
+    for call in others:
+        search.tell(Chunk(call.id, (7,), "Answer: 7"))
+        search.tell(Generated(call.id, "stop"))
+    assert [type(c) for c in search.ask(ample)] == [Score] * 3
