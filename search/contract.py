@@ -181,11 +181,24 @@ class Search(Protocol):
     def ask(self, room: Room) -> list[Call]:
         """Calls to start now: at most `room.slots`, and of worst cases summing to at most `room.tokens`.
 
+        The growth of `tree.live_tokens` by the ask itself (what it wakes, less what it puts to sleep) and
+        the worst cases of its `Generate` calls are together at most `room.kv_tokens`.
+
         An empty list with nothing in flight and `finished` false means that the room is too small.
         """
 
     def tell(self, event: Event) -> list[CallId]:
         """Take in one event; returns calls to cancel. Events of unknown or cancelled calls are ignored."""
+
+    def release(self) -> None:
+        """The engine may drop all KV of this search: nothing is running.
+
+        `tree.live_tokens` is 0 then. Later calls prefill their paths again, and the ask that makes them
+        counts these, the prompt included, as growth.
+
+        Raises:
+            RuntimeError: calls are in flight.
+        """
 
     def best(self) -> Candidate | None:
         """The answer if the search had to stop now; None when there is not one token of any."""

@@ -35,7 +35,7 @@ from search.registry import TECHNIQUES, Technique
 from search.sample import SampleLimits
 from search.tree import Tree
 
-FORMAT = 1
+FORMAT = 2
 _CALLS: Mapping[str, type[Any]] = {"generate": Generate, "score": Score, "check": Check}
 _EVENTS: Mapping[str, type[Any]] = {
     "chunk": Chunk,
@@ -74,7 +74,12 @@ class Told:
     cancels: tuple[CallId, ...]
 
 
-Entry: TypeAlias = Asked | Told
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The search was told that its KV is gone."""
+
+
+Entry: TypeAlias = Asked | Told | Released
 
 
 class ReplayMismatch(Exception):
@@ -175,6 +180,10 @@ class Recorder:
         self.log.append(Told(event, tuple(cancels)))
         return cancels
 
+    def release(self) -> None:
+        self._search.release()
+        self.log.append(Released())
+
     def best(self) -> Candidate | None:
         return self._search.best()
 
@@ -212,15 +221,24 @@ def replay(log: EventLog, techniques: Mapping[str, Technique] = TECHNIQUES) -> S
     """
     search = build(log.header, techniques)
     for number, entry in enumerate(log.entries):
-        expected: tuple[object, ...]
-        got: tuple[object, ...]
+        expected: tuple[object, ...] = ()
+        got: tuple[object, ...] = ()
         if isinstance(entry, Asked):
             expected, got = entry.calls, tuple(search.ask(entry.room))
-        else:
+        elif isinstance(entry, Told):
             expected, got = entry.cancels, tuple(search.tell(entry.event))
+        else:
+            _release(search, number)
         if expected != got:
             raise ReplayMismatch(number, expected, got)
     return search
+
+
+def _release(search: Search, number: int) -> None:
+    try:
+        search.release()
+    except RuntimeError as e:
+        raise ReplayMismatch(number, "nothing in flight", str(e)) from e
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -230,12 +248,16 @@ def _line(row: Mapping[str, Any]) -> str:
 def _entry_out(entry: Entry) -> dict[str, Any]:
     if isinstance(entry, Asked):
         return {"ask": encode(entry.room), "calls": [_tagged(c, _CALLS) for c in entry.calls]}
+    if isinstance(entry, Released):
+        return {"release": True}
     return {"tell": _tagged(entry.event, _EVENTS), "cancel": list(entry.cancels)}
 
 
 def _entry_in(row: Mapping[str, Any]) -> Entry:
     if "ask" in row:
         return Asked(decode(Room, row["ask"]), tuple(_untagged(c, _CALLS) for c in row["calls"]))
+    if row == {"release": True}:
+        return Released()
     return Told(_untagged(row["tell"], _EVENTS), tuple(int(c) for c in row["cancel"]))
 
 

@@ -2,14 +2,15 @@
 
 A sample is a chain of nodes. With ample room it is one `Generate` of all its tokens. When tokens or KV are
 short the room is divided over the samples that want to run (`search.slices`); one whose slice ended before
-its own limit is continued from its node. So token caps are exact without giving up width.
+its own limit is continued from its node. So token caps are exact without giving up width. Under
+`SampleLimits.whole` nothing is sliced: a sample that does not fit waits.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search.contract import (
     Call,
@@ -27,7 +28,7 @@ from search.equivalence import answer_key
 from search.extract import final_answer, visible_text
 from search.sample import Sample, SampleLimits, Scoring, State
 from search.seeds import derive_seed
-from search.slices import MIN_SLICE, Want, divide
+from search.slices import MIN_SLICE, Want, divide, fit_whole
 from search.tree import ROOT, Tree
 
 
@@ -137,22 +138,16 @@ class Rollout:
         The live tree never grows by more than `room.kv_tokens` in all: a sample that is put to sleep makes
         room for the slice of another in the same call.
         """
-        calls: list[Call] = []
-        tokens = room.tokens
         score_tokens = self._plan.score_tokens or 0
-        due = len(self._to_score) >= self._plan.score_batch or not self._running
-        while due and self._to_score and len(calls) < room.slots and tokens >= score_tokens:
-            sample = self._to_score.popleft()
-            sample.scoring = Scoring.ASKED
-            tokens -= score_tokens
-            call = Score(self._new_call(), sample.nodes[-1])
-            self._scoring[call.id] = sample
-            calls.append(call)
+        live = self.tree.live_tokens
+        calls: list[Call] = []
+        if len(self._to_score) >= self._plan.score_batch or not self._running:
+            calls += self._scores(room)
         wanting = self._wanting(room.slots - len(calls))
         if not wanting:
             return calls
-        tokens -= score_tokens * (len(self._to_score) + len(self._running))
-        slices = self._slices(wanting, tokens, room.kv_tokens)
+        tokens = room.tokens - score_tokens * (len(calls) + len(self._to_score) + len(self._running))
+        slices = self._slices(wanting, tokens, room.kv_tokens - (self.tree.live_tokens - live))
         for sample, slice_ in zip(wanting if self._prefilled else wanting[:1], slices, strict=False):
             calls.append(self._generate(sample, slice_))
         return calls
@@ -174,15 +169,28 @@ class Rollout:
             return self._fail(event)
         return None
 
+    def release(self) -> None:
+        """No KV is held any more: all paths, and the prompt, are prefilled again when their turn comes.
+
+        Raises:
+            RuntimeError: calls are in flight.
+        """
+        if self._running or self._scoring:
+            raise RuntimeError(f"{len(self._running) + len(self._scoring)} calls are in flight")
+        self.tree.release()
+        for sample in [*self._waiting, *self._to_score]:
+            sample.awake = False
+        self._prefilled = self._plan.n == 1
+
     def stop(self, reason: str) -> list[CallId]:
         """End all that is under way. Returns the calls in flight, for cancelling."""
         in_flight = sorted([*self._running, *self._scoring])
         for sample in [*(r.sample for r in self._running.values()), *self._waiting]:
             sample.state, sample.reason = State.STOPPED, reason
-            self._release(sample)
+            self._retire(sample)
         for sample in [*self._scoring.values(), *self._to_score]:
             sample.scoring, sample.score_reason = Scoring.FAILED, f"not scored: {reason}"
-            self._release(sample)
+            self._retire(sample)
         self._running.clear()
         self._waiting.clear()
         self._scoring.clear()
@@ -199,24 +207,69 @@ class Rollout:
         wanting += [Sample(start + i) for i in range(min(free, self.startable))]
         return wanting[:slots]
 
+    def _scores(self, room: Room) -> list[Call]:
+        """Scores to start. One whose sample is asleep and does not fit lets the others go first."""
+        score_tokens = self._plan.score_tokens or 0
+        tokens, live = room.tokens, self.tree.live_tokens
+        calls: list[Call] = []
+        for sample in list(self._to_score):
+            if len(calls) >= room.slots or tokens < score_tokens:
+                break
+            if not self._wake(sample, room.kv_tokens - (self.tree.live_tokens - live)):
+                continue
+            self._to_score.remove(sample)
+            sample.scoring = Scoring.ASKED
+            tokens -= score_tokens
+            call = Score(self._new_call(), sample.nodes[-1])
+            self._scoring[call.id] = sample
+            calls.append(call)
+        return calls
+
+    def _wake(self, sample: Sample, kv_tokens: int) -> bool:
+        if sample.awake:
+            return True
+        need = sample.tokens + self._prompt_wake
+        if not (self._running or self._scoring):
+            held = sum(s.tokens for s in self._waiting if s.awake)
+            if need <= kv_tokens + held:
+                kv_tokens = self._put_to_sleep(self._waiting, need, kv_tokens)
+        if need > kv_tokens:
+            return False
+        sample.awake = True
+        self.tree.wake(sample.nodes[-1])
+        return True
+
     def _slices(self, wanting: list[Sample], tokens: int, kv_tokens: int) -> list[int]:
         score_tokens = self._plan.score_tokens or 0
-        wants = [self._want(s) for s in wanting]
+        wants = [Want(self._limit - s.tokens, 0 if s.awake else s.tokens) for s in wanting]
+        # What is served is a beginning of the wants, so that the first one prefills the prompt.
+        wants[0] = replace(wants[0], wake=wants[0].wake + self._prompt_wake)
+        if self._limits.whole:
+            return fit_whole(wants, tokens, kv_tokens, score_tokens)
         slices = divide(wants, tokens, kv_tokens, score_tokens)
         if slices or self._running or self._scoring:
             return slices
-        # Nothing in flight will free more room. Samples that hold KV waiting for each other's would wait for
-        # ever: the youngest lets go of its own and is prefilled again when its turn comes.
-        for sample in [s for s in reversed(self._waiting) if s is not wanting[0] and s.awake]:
-            if kv_tokens >= wants[0].wake + min(MIN_SLICE, wants[0].rest):
-                break
-            sample.awake = False
-            self._release(sample)
-            kv_tokens += sample.tokens
+        others = [s for s in self._waiting if s is not wanting[0]]
+        kv_tokens = self._put_to_sleep(others, wants[0].wake + min(MIN_SLICE, wants[0].rest), kv_tokens)
         return divide(wants[:1], tokens, kv_tokens, score_tokens, floor=1)
 
-    def _want(self, sample: Sample) -> Want:
-        return Want(self._limit - sample.tokens, 0 if sample.awake else sample.tokens)
+    @property
+    def _prompt_wake(self) -> int:
+        return 0 if self.tree[ROOT].live else self.tree.prompt_tokens
+
+    def _put_to_sleep(self, samples: list[Sample], need: int, kv_tokens: int) -> int:
+        """Let the youngest go until there is room for `need`. Returns the KV tokens that are free then.
+
+        For when nothing in flight will free any: samples that hold KV waiting for each other's would wait
+        for ever.
+        """
+        for sample in [s for s in reversed(samples) if s.awake]:
+            if kv_tokens >= need:
+                break
+            sample.awake = False
+            self._retire(sample)
+            kv_tokens += sample.tokens
+        return kv_tokens
 
     def _generate(self, sample: Sample, slice_: int) -> Generate:
         if sample.nodes:
@@ -288,12 +341,12 @@ class Rollout:
             sample.scoring = Scoring.WANTED
             self._to_score.append(sample)
         else:
-            self._release(sample)
+            self._retire(sample)
 
     def _truncate(self, sample: Sample, reason: str) -> None:
         sample.state, sample.reason = State.TRUNCATED, reason
         self._count(sample)
-        self._release(sample)
+        self._retire(sample)
 
     def _count(self, sample: Sample) -> None:
         self._ended += 1
@@ -304,7 +357,7 @@ class Rollout:
             sample.scoring, sample.score = Scoring.DONE, score
         else:
             sample.scoring, sample.score_reason = Scoring.FAILED, f"score {score} is not in 0..1"
-        self._release(sample)
+        self._retire(sample)
 
     def _fail(self, event: Failed) -> Sample | None:
         if event.call in self._running:
@@ -315,15 +368,15 @@ class Rollout:
         if event.call in self._scoring:
             sample = self._scoring.pop(event.call)
             sample.scoring, sample.score_reason = Scoring.FAILED, f"not scored: {event.reason}"
-            self._release(sample)
+            self._retire(sample)
             return sample
         return None
 
     def _fail_sample(self, sample: Sample, reason: str) -> None:
         sample.state, sample.reason = State.FAILED, reason
         self.failed += 1
-        self._release(sample)
+        self._retire(sample)
 
-    def _release(self, sample: Sample) -> None:
+    def _retire(self, sample: Sample) -> None:
         for node in sample.nodes:
             self.tree.retire(node)

@@ -16,6 +16,8 @@ class SampleLimits:
         max_new_tokens: the most tokens of one sample, its thinking included.
         context_tokens: the most tokens of one path, prompt and output together.
         thinking: how the model marks its thinking; None if it does not think.
+        whole: every sample is drawn by one `Generate` of its full length, or waits for room. For output
+            that the engine constrains or penalises by what the same call has written before.
 
     Raises:
         ValueError: a limit is below 1.
@@ -24,6 +26,7 @@ class SampleLimits:
     max_new_tokens: int
     context_tokens: int
     thinking: ThinkingMarkers | None = None
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "context_tokens"):
@@ -62,7 +65,8 @@ class Sample:
         tokens: tokens it has generated.
         chars: characters of its text.
         state, reason: where it stands, and why when it did not complete.
-        awake: whether its KV is wanted; a waiting sample may be put to sleep to make room for others.
+        awake: whether its KV is wanted; one that waits may be put to sleep to make room for others, and is
+            asleep after a release.
         has_text: it is complete and its text is not blank.
         visible: it is complete and has text outside thinking.
         answer, key: set when it is complete and wrote a final answer that is not empty.

@@ -59,6 +59,9 @@ class SampleSearch(ABC):
         self._stop_reason = self._all_done() if self._rollout.done else self._enough()
         return [] if self._stop_reason is None else self._rollout.stop(self._stop_reason)
 
+    def release(self) -> None:
+        self._rollout.release()
+
     def best(self) -> Candidate | None:
         longest = self._rollout.longest
         if self._chosen is not None or longest is None:

@@ -57,6 +57,18 @@ def divide(
     return []
 
 
+def fit_whole(wants: Sequence[Want], tokens: int, kv_tokens: int, reserve: int) -> list[int]:
+    """As `divide`, but each one served gets all its rest."""
+    slices: list[int] = []
+    for want in wants:
+        tokens -= want.rest + reserve
+        kv_tokens -= want.rest + want.wake
+        if tokens < 0 or kv_tokens < 0:
+            break
+        slices.append(want.rest)
+    return slices
+
+
 def _level(rests: Sequence[int], room: int) -> list[int]:
     """Share evenly; what a short one does not need goes to the others."""
     slices = [0] * len(rests)

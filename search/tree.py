@@ -30,7 +30,8 @@ class Node:
 class Tree:
     """A prefix tree over token ids. The root (node 0) is the prompt.
 
-    The unique live tokens are the search's KV footprint: a prefix that siblings share counts once.
+    The unique live tokens are the search's KV footprint: a prefix that siblings share counts once. The root
+    stays live until `release`, and is live again as soon as a node under it is.
     """
 
     def __init__(self, prompt_ids: tuple[int, ...]) -> None:
@@ -95,6 +96,19 @@ class Tree:
             self._live_tokens -= len(self._nodes[at].token_ids)
             at = self._nodes[at].parent
 
+    def wake(self, node: int) -> None:
+        """Want a node's KV again, and with it that of its whole path."""
+        if not self._nodes[node].live:
+            self._nodes[node].live = True
+            self._want(node)
+
+    def release(self) -> None:
+        """No KV is wanted any more, not even the prompt's."""
+        for node in self._nodes:
+            node.live = False
+        self._wanted = [0] * len(self._nodes)
+        self._live_tokens = 0
+
     def _want(self, node: int) -> None:
         at: int | None = node
         while at is not None:
@@ -103,6 +117,9 @@ class Tree:
                 return
             self._live_tokens += len(self._nodes[at].token_ids)
             at = self._nodes[at].parent
+        if not self._nodes[ROOT].live:
+            self._nodes[ROOT].live = True
+            self._wanted[ROOT] += 1
 
     def path(self, node: int) -> list[int]:
         """Node numbers from the root to `node`, both included."""

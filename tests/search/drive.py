@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from search.contract import (
     Call,
     CallId,
@@ -56,6 +58,7 @@ class World:
         rng: decides event order, chunk sizes and how much of the free room is shown.
         squeeze: show a random part of what is free, not all of it.
         late: cancelled calls still send chunks.
+        releases: how likely (0..1) the search's KV is dropped before an ask, when nothing is in flight.
     """
 
     scripts: Sequence[Script]
@@ -66,6 +69,7 @@ class World:
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     squeeze: bool = False
     late: bool = False
+    releases: float = 0.0
     max_steps: int = 20_000
     charged: int = 0
     steps: int = 0
@@ -83,6 +87,7 @@ class World:
         while not until():
             self.steps += 1
             assert self.steps < self.max_steps, "the search does not end"
+            self.maybe_release(search)
             calls = self.ask(search)
             if not self.in_flight:
                 if not calls and self.squeeze and not search.finished:
@@ -96,6 +101,17 @@ class World:
             assert search.gain() == 0
             assert search.ask(self.room(search)) == []
         return search
+
+    def maybe_release(self, search: Search) -> None:
+        if self.releases and self.rng.random() < self.releases:
+            live = search.tree.live_tokens
+            if self.in_flight:
+                with pytest.raises(RuntimeError, match="in flight"):
+                    search.release()
+                assert search.tree.live_tokens == live
+            else:
+                search.release()
+                assert search.tree.live_tokens == 0
 
     def room(self, search: Search) -> Room:
         worst = sum(self.left.values()) + self.costs.score_tokens * sum(
@@ -118,8 +134,11 @@ class World:
         scores = [c for c in calls if isinstance(c, Score)]
         assert all(n >= 1 for n in new.values())
         assert sum(new.values()) + len(scores) * self.costs.score_tokens <= room.tokens
-        if calls:
-            assert search.tree.live_tokens - live + sum(new.values()) <= room.kv_tokens or not new
+        assert search.tree.live_tokens - live + sum(new.values()) <= room.kv_tokens
+        for call in calls:
+            # Its KV is booked, whatever was released before.
+            path = search.tree.path(call.node)
+            assert search.tree.live_tokens >= sum(len(search.tree[n].token_ids) for n in path)
         for call in calls:
             assert call.id not in self.seen, "a call's number is used twice"
             self.seen.add(call.id)

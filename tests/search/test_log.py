@@ -9,12 +9,12 @@ import pytest
 
 from search.contract import Checked, Chunk, Costs, Event, Failed, Generated, Room, Scored
 from search.extract import ThinkingMarkers
-from search.log import Asked, EventLog, Header, Recorder, ReplayMismatch, Told, record, replay
+from search.log import Asked, EventLog, Header, Recorder, Released, ReplayMismatch, Told, record, replay
 from search.registry import TECHNIQUES
 from search.sample import SampleLimits
 from tests.search.drive import PROMPT, World, says
 
-LIMITS = SampleLimits(100, 1000, ThinkingMarkers(starts_inside=True, open="<t>", close="</t>"))
+LIMITS = SampleLimits(100, 1000, ThinkingMarkers(starts_inside=True, open="<t>", close="</t>"), whole=True)
 
 
 def header(technique: str = "best_of_n", seed: int = 7) -> Header:
@@ -115,6 +115,7 @@ def test_every_kind_of_event_and_number_survives() -> None:
     for event in events:
         log.append(Told(event, (1, 2)))
     log.append(Asked(Room(1, 2, 3, 0.25), ()))
+    log.append(Released())
     lines = log.to_lines()
     assert all(line.isascii() and "\n" not in line for line in lines)
     assert EventLog.from_lines(lines) == log
@@ -123,6 +124,21 @@ def test_every_kind_of_event_and_number_survives() -> None:
     assert isinstance(again, Told)
     assert isinstance(again.event, Scored)
     assert math.isnan(again.event.score)
+
+
+def test_a_release_while_calls_are_in_flight_is_neither_done_nor_recorded_and_is_a_mismatch_in_a_log() -> (
+    None
+):
+    recorder = record(header(), 100)
+    recorder.release()
+    recorder.ask(Room(1, 1000, 1000))
+    with pytest.raises(RuntimeError, match="in flight"):
+        recorder.release()
+    assert [type(e) for e in recorder.log.entries] == [Released, Asked]
+    recorder.log.append(Released())
+    with pytest.raises(ReplayMismatch) as caught:
+        replay(recorder.log)
+    assert caught.value.entry == 2
 
 
 GOOD = EventLog(header(), 10).to_lines()[0]
@@ -134,13 +150,14 @@ GOOD = EventLog(header(), 10).to_lines()[0]
         [],
         ["[]"],
         ["not json"],
-        [GOOD.replace('"format":1', '"format":2')],
+        [GOOD.replace('"format":2', '"format":1')],
         [GOOD.replace("best_of_n", "magic")],
         [GOOD.replace('"n":16', '"n":0')],
         [GOOD.replace('"n":16', '"m":16')],
         [GOOD, '{"tell":{"kind":"rumour"},"cancel":[]}'],
         [GOOD, '{"tell":{"kind":"failed","call":1},"cancel":[]}'],
         [GOOD, "7"],
+        [GOOD, '{"release":false}'],
         [
             GOOD,
             '{"truncated":true}',

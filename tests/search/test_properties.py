@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from search.best_of_n import BestOfNParams
-from search.contract import Candidate, Costs, Search
+from search.contract import Candidate, Costs, Generate, Search
 from search.extract import ThinkingMarkers
 from search.log import EventLog, Header, build, record, replay
 from search.sample import SampleLimits
@@ -42,6 +42,7 @@ PARAMS: st.SearchStrategy[Any] = st.one_of(
         n=COUNT,
         width=COUNT,
         aggregate=st.sampled_from(["weighted", "max"]),
+        score_batch=st.sampled_from([1, 2, 16]),
         max_retries=RETRIES,
     ),
 )
@@ -74,11 +75,12 @@ SCRIPTS = st.lists(
     max_size=12,
 )
 SEEDS = st.integers(0, 2**32)
+RELEASES = st.sampled_from([0.0, 0.0, 0.2, 1.0])
 TIGHT = st.integers(0, 900) | st.just(100_000)
 
 
-def header(params: Any, score_tokens: int = 0, limit: int = 90) -> Header:
-    limits = SampleLimits(100 if limit == 90 else limit, len(PROMPT) + limit, ThinkingMarkers())
+def header(params: Any, score_tokens: int = 0, limit: int = 90, whole: bool = False) -> Header:
+    limits = SampleLimits(100 if limit == 90 else limit, len(PROMPT) + limit, ThinkingMarkers(), whole)
     return Header(NAMES[type(params)], params, limits, Costs(score_tokens), 7, PROMPT)
 
 
@@ -97,6 +99,8 @@ def started(params: Any) -> int:
     st.integers(0, 40),
     st.booleans(),
     st.sampled_from([1, 90, 400]),
+    st.booleans(),
+    RELEASES,
 )
 def test_a_search_keeps_within_any_room_and_ends(
     params: Any,
@@ -108,8 +112,10 @@ def test_a_search_keeps_within_any_room_and_ends(
     score_tokens: int,
     squeeze: bool,
     limit: int,
+    whole: bool,
+    releases: float,
 ) -> None:
-    head = header(params, score_tokens, limit)
+    head = header(params, score_tokens, limit, whole)
     search = build(head)
     world = World(
         scripts,
@@ -120,12 +126,16 @@ def test_a_search_keeps_within_any_room_and_ends(
         rng=random.Random(seed),
         squeeze=squeeze,
         late=True,
+        releases=releases,
     )
     world.run(search)
+    if whole:
+        assert all(len(b.nodes) == 1 for b in search.branches())
+        assert all(c.max_new_tokens == limit for c in world.asked if isinstance(c, Generate))
     assert len(search.branches()) <= started(params)
     assert sum(b.tokens for b in search.branches()) == search.tree.generated_tokens
     if search.finished:
-        assert search.tree.live_tokens == len(PROMPT)
+        assert search.tree.live_tokens in ((0, len(PROMPT)) if releases else (len(PROMPT),))
         assert all(b.fate != "running" for b in search.branches())
     if tokens == 100_000 and kv >= limit:
         assert search.finished
@@ -157,11 +167,18 @@ def test_a_search_that_is_cut_off_anywhere_has_its_best_and_its_branches(
 
 
 @PROFILE
-@given(PARAMS, SCRIPTS, SEEDS, TIGHT, TIGHT, st.integers(0, 40))
+@given(PARAMS, SCRIPTS, SEEDS, TIGHT, TIGHT, st.integers(0, 40), st.booleans(), RELEASES)
 def test_a_log_round_trips_and_replays_the_same_asks_byte_for_byte(
-    params: Any, scripts: Sequence[Script], seed: int, tokens: int, kv: int, score_tokens: int
+    params: Any,
+    scripts: Sequence[Script],
+    seed: int,
+    tokens: int,
+    kv: int,
+    score_tokens: int,
+    whole: bool,
+    releases: float,
 ) -> None:
-    head = header(params, score_tokens)
+    head = header(params, score_tokens, whole=whole)
     recorder = record(head, 100_000)
     World(
         scripts,
@@ -171,26 +188,42 @@ def test_a_log_round_trips_and_replays_the_same_asks_byte_for_byte(
         rng=random.Random(seed),
         squeeze=True,
         late=True,
+        releases=releases,
     ).run(recorder)
     lines = recorder.log.to_lines()
     log = EventLog.from_lines(lines)
+    assert log == recorder.log
     assert log.to_lines() == lines
     again = replay(log)
+    assert again.tree.live_tokens == recorder.tree.live_tokens
     assert again.best() == recorder.best()
     assert again.branches() == recorder.branches()
 
 
 @PROFILE
-@given(PARAMS, SCRIPTS, SEEDS, st.integers(0, 1500), TIGHT, st.integers(1, 60))
+@given(PARAMS, SCRIPTS, SEEDS, st.integers(0, 1500), TIGHT, st.integers(1, 60), st.booleans(), RELEASES)
 def test_every_answer_that_was_paid_for_is_scored(
-    params: Any, scripts: Sequence[Script], seed: int, tokens: int, kv: int, score_tokens: int
+    params: Any,
+    scripts: Sequence[Script],
+    seed: int,
+    tokens: int,
+    kv: int,
+    score_tokens: int,
+    whole: bool,
+    releases: float,
 ) -> None:
-    head = header(params, score_tokens)
+    head = header(params, score_tokens, whole=whole)
     search = build(head)
     working = [dataclasses.replace(s, score_fails=False) for s in scripts]
-    World(working, costs=head.costs, tokens=tokens, kv_tokens=kv + len(PROMPT), rng=random.Random(seed)).run(
-        search
+    world = World(
+        working,
+        costs=head.costs,
+        tokens=tokens,
+        kv_tokens=kv + len(PROMPT),
+        rng=random.Random(seed),
+        releases=releases,
     )
+    world.run(search)
     if isinstance(params, BestOfNParams):
         assert all(b.score is not None for b in search.branches() if b.answer is not None)
 

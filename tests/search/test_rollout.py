@@ -253,3 +253,91 @@ def test_width_bounds_the_samples_under_way_waiting_ones_included() -> None:
     calls = generates(r.ask(Room(8, 1000, 1000)))
     assert [c.parent for c in calls] == [first.node]
     assert calls[0].max_new_tokens >= MIN_SLICE
+
+
+WHOLE = dataclasses.replace(LIMITS, whole=True)
+
+
+def test_whole_samples_start_as_many_as_fit_and_the_others_wait_for_room() -> None:
+    r = rollout(n=3, width=3, limits=WHOLE, score_tokens=10)
+    assert r.ask(Room(8, 109, 1000)) == []
+    (first,) = generates(r.ask(Room(8, 110, 100)))
+    assert first.max_new_tokens == 100
+    r.tell(Chunk(first.id, (9,), "x"))
+    assert r.ask(Room(8, 119, 1000)) == []
+    assert r.ask(Room(8, 1000, 99)) == []
+    assert r.ask(Room(0, 1000, 1000)) == []
+    (second,) = generates(r.ask(Room(8, 10 + 219, 1000)))
+    assert second.max_new_tokens == 100
+
+
+def test_a_whole_sample_that_ends_by_length_is_not_continued() -> None:
+    r = rollout(n=1, limits=WHOLE)
+    (call,) = generates(r.ask(AMPLE))
+    r.tell(Chunk(call.id, (9,) * 40, "x"))
+    sample = r.tell(Generated(call.id, "length"))
+    assert sample is not None
+    assert sample.state is State.TRUNCATED
+    assert r.ask(AMPLE) == []
+
+
+def test_after_a_release_the_next_ask_counts_the_prompt_and_the_path_that_it_wakes() -> None:
+    r = rollout(n=1, limits=SampleLimits(400, 1000))
+    (call,) = generates(r.ask(Room(8, 64, 1000)))
+    r.tell(Chunk(call.id, (9,) * 64, "x"))
+    r.tell(Generated(call.id, "length"))
+    r.release()
+    r.release()
+    assert r.tree.live_tokens == 0
+    asleep = len(PROMPT) + 64
+    assert r.ask(Room(8, 1000, asleep)) == []
+    (more,) = generates(r.ask(Room(8, 1000, asleep + 50)))
+    assert (more.parent, more.max_new_tokens) == (call.node, 50)
+    assert r.tree.live_tokens == asleep
+
+
+def test_a_prompt_that_was_released_is_counted_once_and_prefilled_by_one_sample_first() -> None:
+    r = rollout(n=2, width=2)
+    r.release()
+    assert r.ask(Room(8, 1000, len(PROMPT))) == []
+    (first,) = generates(r.ask(Room(8, 1000, len(PROMPT) + 200)))
+    assert r.ask(Room(8, 1000, 1000)) == []
+    r.tell(Chunk(first.id, (9,), "x"))
+    (second,) = generates(r.ask(Room(8, 1000, 100)))
+    assert (first.max_new_tokens, second.max_new_tokens) == (100, 100)
+
+
+def test_a_score_wakes_its_released_path_or_waits_for_the_room_to_do_so() -> None:
+    r = rollout(n=1, score_tokens=10)
+    (call,) = generates(r.ask(AMPLE))
+    r.tell(Chunk(call.id, (9,) * 30, "\\boxed{1}"))
+    r.tell(Generated(call.id, "stop"))
+    r.release()
+    assert r.ask(Room(8, 1000, len(PROMPT) + 29)) == []
+    (score,) = r.ask(Room(8, 1000, len(PROMPT) + 30))
+    assert isinstance(score, Score)
+    assert r.tree.live_tokens == len(PROMPT) + 30
+    with pytest.raises(RuntimeError, match="in flight"):
+        r.release()
+
+
+@pytest.mark.parametrize("kv", [7, 8])
+def test_a_waiting_sample_gives_its_kv_to_a_score_if_that_is_enough(kv: int) -> None:
+    r = rollout(n=2, width=2, limits=SampleLimits(400, 1000), score_tokens=10, score_batch=8)
+    (first,) = generates(r.ask(Room(8, 500, 1000)))
+    r.tell(Chunk(first.id, (9,) * 80, "\\boxed{1}"))
+    (second,) = generates(r.ask(Room(8, 60, 1000)))
+    r.tell(Chunk(second.id, (9,) * 40, "x"))
+    r.tell(Generated(first.id, "stop"))
+    r.tell(Generated(second.id, "length"))
+    r.release()
+    (more,) = generates(r.ask(Room(8, 1000, len(PROMPT) + 40 + 32)))
+    r.tell(Chunk(more.id, (9,) * 32, "x"))
+    r.tell(Generated(more.id, "length"))
+    (call,) = r.ask(Room(8, 1000, kv))
+    if kv < 80 - 72:
+        assert isinstance(call, Generate)
+        assert (call.parent, call.max_new_tokens) == (more.node, kv)
+    else:
+        assert call == Score(call.id, first.node)
+        assert r.tree.live_tokens == len(PROMPT) + 80

@@ -3,13 +3,22 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.slices import MIN_SLICE, Want, divide
+from search.slices import MIN_SLICE, Want, divide, fit_whole
 
 WANTS = st.lists(st.builds(Want, st.integers(1, 500), st.integers(0, 100)), max_size=8)
 
 
 def test_with_enough_room_everybody_gets_all_the_rest() -> None:
     assert divide([Want(100), Want(50)], 1000, 1000, 0) == [100, 50]
+
+
+def test_whole_samples_are_served_as_far_as_they_fit() -> None:
+    assert fit_whole([Want(100), Want(50)], 150, 150, 0) == [100, 50]
+    assert fit_whole([Want(100), Want(50)], 149, 150, 0) == [100]
+    assert fit_whole([Want(100), Want(50)], 150, 149, 0) == [100]
+    assert fit_whole([Want(100), Want(50)], 169, 1000, 10) == [100]
+    assert fit_whole([Want(100, wake=7), Want(50)], 1000, 156, 0) == [100]
+    assert fit_whole([Want(100), Want(5)], 99, 1000, 0) == []
 
 
 def test_half_of_a_short_room_is_shared_and_half_goes_to_the_first() -> None:

@@ -8,7 +8,7 @@ from search.tree import ROOT, Tree
 
 
 def slow_live_tokens(tree: Tree) -> int:
-    wanted = {ROOT}
+    wanted: set[int] = set()
     for node in tree:
         if node.live:
             wanted.update(tree.path(node.id))
@@ -61,6 +61,23 @@ def test_the_root_neither_grows_nor_retires() -> None:
     assert tree.live_tokens == 1
 
 
+def test_a_released_tree_holds_nothing_until_a_node_under_the_root_is_live_again() -> None:
+    tree = Tree((1, 2))
+    a = tree.add(ROOT)
+    tree.extend(a, (3, 4, 5), "")
+    tree.release()
+    assert tree.live_tokens == 0
+    tree.wake(a)
+    assert tree.live_tokens == 5
+    tree.retire(a)
+    assert tree.live_tokens == 2
+    tree.release()
+    b = tree.add(a)
+    assert tree.live_tokens == 5
+    tree.retire(b)
+    assert tree.live_tokens == 2
+
+
 @pytest.mark.parametrize("parent", [-1, 1, 99])
 def test_a_node_needs_an_existing_parent(parent: int) -> None:
     with pytest.raises(IndexError):
@@ -76,6 +93,10 @@ def test_the_running_count_of_live_tokens_equals_a_full_recount() -> None:
             tree.add(rng.randrange(len(tree)))
         elif action < 0.7 and len(tree) > 1:
             tree.extend(rng.randrange(1, len(tree)), (0,) * rng.randint(0, 4), "")
-        else:
+        elif action < 0.9:
             tree.retire(rng.randrange(len(tree)))
+        elif action < 0.97:
+            tree.wake(rng.randrange(len(tree)))
+        else:
+            tree.release()
         assert tree.live_tokens == slow_live_tokens(tree)
