@@ -7,7 +7,7 @@ underscores: `PONDERA_LIMITS__MAX_BODY_BYTES=65536`; lists and objects are given
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -18,6 +18,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 ENV_PREFIX = "PONDERA_"
 ENV_DELIMITER = "__"
 # Read by the command line, not settings of the server.
+MOST_MESSAGES = 65_536
+"""The largest `limits.max_messages`; schemas refuse longer lists without looking at them."""
 CLIENT_VARIABLES = frozenset({"PONDERA_API_KEY", "PONDERA_BASE_URL", "PONDERA_CONFIG"})
 
 
@@ -63,7 +65,11 @@ class LimitSettings(_Section):
     """Bounds that hold for every request."""
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 1_048_576
-    max_messages: Annotated[int, Field(ge=1)] = 256
+    body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """How long a client may take to send a body."""
+    max_messages: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = 256
+    max_concurrent_requests: Annotated[int, Field(ge=1)] = 1024
+    """Requests to `/v1/` at one time, whether they search, wait or are still being read."""
     max_concurrent_searches: Annotated[int, Field(ge=1)] = 64
     max_total_tokens: Annotated[int, Field(ge=1)] = 65_536
     """Hard cap over one request when the request names none, and the largest that it may name."""
@@ -179,13 +185,28 @@ def _read(config: Path | None) -> dict[str, Any]:
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    # Names are taken in any case of letters, as they are when they are read.
     for name in sorted(environ):
-        if not name.startswith(ENV_PREFIX) or name in CLIENT_VARIABLES:
-            continue
-        head = name.removeprefix(ENV_PREFIX).split(ENV_DELIMITER)[0].lower()
-        if head not in Settings.model_fields:
-            legal = ", ".join(ENV_PREFIX + f.upper() for f in Settings.model_fields)
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in CLIENT_VARIABLES:
+            _check_variable(name, name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER))
+
+
+def _check_variable(name: str, parts: Sequence[str]) -> None:
+    """Follow a variable's parts into the sections; what lies below a plain value would be dropped."""
+    section: type[BaseModel] = Settings
+    path = ENV_PREFIX
+    for depth, part in enumerate(parts):
+        if part not in section.model_fields:
+            legal = ", ".join(path + f.upper() for f in section.model_fields)
             raise SettingsError(f"unknown variable {name}; known: {legal}")
+        path += part.upper()
+        below = section.model_fields[part].annotation
+        if depth + 1 == len(parts):
+            return
+        if not (isinstance(below, type) and issubclass(below, BaseModel)):
+            raise SettingsError(f"unknown variable {name}; {path} has no parts and is given whole")
+        section = below
+        path += ENV_DELIMITER
 
 
 def _merge(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,43 @@ def test_case_50_an_unknown_variable_is_refused_with_the_known_ones(monkeypatch:
         load()
 
 
+@pytest.mark.parametrize("name", ["PONDERA_HOST__X", "PONDERA_PORT__Y", "PONDERA_LIMITS__LEASE_S__Z"])
+def test_case_50_a_part_below_a_plain_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsError, match=rf"unknown variable {name}; .* has no parts"):
+        load()
+
+
+@pytest.mark.parametrize("name", ["PONDERA_MODELS__0__NAME", "PONDERA_MODELS__0"])
+def test_case_50_a_list_is_given_whole(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "a")
+    with pytest.raises(SettingsError, match="PONDERA_MODELS has no parts"):
+        load()
+
+
+@pytest.mark.parametrize("name", ["PONDERA_LIMITS__LEASES", "PONDERA_LIMITS__", "pondera_limits__lease"])
+def test_case_50_an_unknown_nested_variable_is_refused_with_the_known_ones(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsError, match=rf"unknown variable {name}; .*PONDERA_LIMITS__LEASE_S"):
+        load()
+
+
+def test_case_50_a_variable_in_small_letters_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("pondera_port", "4")
+    assert load().port == 4
+    monkeypatch.setenv("pondera_prot", "4")
+    with pytest.raises(SettingsError, match="pondera_prot"):
+        load()
+
+
+def test_the_variables_of_the_command_line_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PONDERA_API_KEY", "PONDERA_BASE_URL", "PONDERA_CONFIG"):
+        monkeypatch.setenv(name, "x")
+    assert load().port == 8080
+
+
 def test_case_50_an_unknown_override_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"limits\.leases"):
         load(None, {"limits.leases": 1})
