@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engines.protocol import Engine
+from engines.protocol import Engine, EngineError
 from orchestrator.gauge import Gauge
 from orchestrator.scoring import ProcessReward
 
@@ -46,18 +47,22 @@ class ServedModel:
     thinking: tuple[str, str] | None = field(default=None)
     """Open and close markers of a thinking section, for models that write one."""
 
-    async def pick(self, prefer: Engine | None = None) -> Engine | None:
-        """A replica that is ready: `prefer` if it is, so that siblings stay with their parent's KV."""
-        order = [e for e in self.engines if e is not prefer]
-        if prefer is not None:
-            order.insert(0, prefer)
-        elif len(order) > 1:
-            loads = [(await e.load()).running if await e.ready() else 1 << 30 for e in order]
-            order = [e for _, _, e in sorted(zip(loads, range(len(order)), order, strict=True))]
-        for engine in order:
-            if await engine.ready():
-                return engine
-        return None
+    async def pick(self) -> Engine | None:
+        """The replica that is ready and has the fewest calls running; None when none is ready."""
+        if len(self.engines) == 1:
+            return self.engines[0] if await self.engines[0].ready() else None
+        loads = await asyncio.gather(*(_calls_running(e) for e in self.engines))
+        ready = [(load, i) for i, load in enumerate(loads) if load is not None]
+        return self.engines[min(ready)[1]] if ready else None
 
     async def ready(self) -> bool:
-        return await self.pick() is not None
+        """Whether any replica can serve."""
+        return any(await asyncio.gather(*(e.ready() for e in self.engines)))
+
+
+async def _calls_running(engine: Engine) -> int | None:
+    """None when the replica is not ready."""
+    try:
+        return (await engine.load()).running if await engine.ready() else None
+    except EngineError:
+        return None

@@ -61,3 +61,21 @@ def ledger_unavailable() -> QueryError:
         status=503,
         retry_after_s=5,
     )
+
+
+def deadline_exceeded() -> QueryError:
+    return QueryError(
+        "the deadline passed before the first token",
+        code="deadline_exceeded",
+        status=504,
+        field="deadline_ms",
+    )
+
+
+def overloaded_memory(model: str) -> QueryError:
+    return QueryError(
+        f"the KV cache of {model!r} has no room for this query now",
+        code="overloaded",
+        status=503,
+        retry_after_s=5,
+    )

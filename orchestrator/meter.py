@@ -37,7 +37,7 @@ class TokenCount:
 
 
 class Meter:
-    """Running count of one search."""
+    """Running count of one search. The prompt is charged once an engine has worked on it."""
 
     def __init__(self, prompt_tokens: int) -> None:
         self._prompt = prompt_tokens
@@ -58,20 +58,20 @@ class Meter:
     def charged(self) -> int:
         return (self._prompt if self._prompt_charged else 0) + self._generated + self._verifier
 
-    def started(self) -> None:
-        """A call was handed to an engine: from now on the prompt is spent."""
-        self._prompt_charged = True
-
     def generated(self, tokens: int, *, cancelled: bool) -> None:
+        """Tokens came; `cancelled` when their call had been cancelled before."""
+        self._prompt_charged = True
         self._generated += tokens
         if cancelled:
             self._after_stop += tokens
 
     def scored(self, tokens: int) -> None:
+        """A score came, which cost these tokens of the verifier's own."""
         self._verifier += tokens
 
     def prefilled(self, usage: Usage, *, generation: bool) -> None:
         """An engine's own figure of one call's prompt."""
+        self._prompt_charged = True
         fresh = usage.prompt_tokens - usage.cached_tokens
         self._cached += usage.cached_tokens
         self._fresh += fresh

@@ -83,6 +83,10 @@ def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings,
     samples = int(getattr(params, "n", 1))
     needed = len(prompt_ids) + samples * (max_new + score_tokens)
     cap = _cap(request, limits, len(prompt_ids), score_tokens, needed)
+    whole = _needs_whole_samples(request.sampling)
+    if whole:
+        # One call must do, so the sample itself has to fit under the cap.
+        max_new = min(max_new, cap - len(prompt_ids) - score_tokens)
     single = technique.name == "single"
     thinking = ThinkingMarkers(*model.thinking) if model.thinking else None
     return Plan(
@@ -95,6 +99,7 @@ def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings,
             max_new_tokens=max_new,
             context_tokens=min(model.context_tokens, model.kv_tokens),
             thinking=thinking,
+            whole=whole,
         ),
         costs=Costs(score_tokens=score_tokens),
         cap=cap,
@@ -102,6 +107,12 @@ def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings,
         deadline_s=_deadline_ms(request, limits) / 1000,
         seed=seed,
     )
+
+
+def _needs_whole_samples(wish: SamplingWish) -> bool:
+    """Whether a sample cannot be continued by a second call: grammars and penalties start anew in each."""
+    penalties = (wish.frequency_penalty or 0, wish.presence_penalty or 0, (wish.repetition_penalty or 1) - 1)
+    return wish.json_schema is not None or wish.regex is not None or any(penalties)
 
 
 def _choice(request: ReasonRequest, model: ServedModel) -> Choice:
@@ -131,14 +142,22 @@ def _params(technique: Technique, given: Mapping[str, object]) -> Any:
     legal = ", ".join(technique.params_type.__dataclass_fields__)
     for name in given:
         if name not in technique.params_type.__dataclass_fields__:
+            shown = name[:64].encode("ascii", "backslashreplace").decode()
             raise RequestRefused(
-                f"{technique.name} has no parameter {name!r}; parameters: {legal}",
-                field=f"params.{name}",
+                f"{technique.name} has no parameter {shown!r}; parameters: {legal}",
+                field=f"params.{shown}",
                 code="invalid_params",
             )
     try:
         # By way of JSON, since strict mode takes a dataclass from Python only as an instance of it.
         return TypeAdapter(technique.params_type).validate_json(orjson.dumps(given), strict=True)
+    except TypeError:
+        # Integers beyond 64 bits, lone surrogates, or nesting that no parameter has.
+        raise RequestRefused(
+            f"{technique.name} params: a value is out of every range; parameters: {legal}",
+            field="params",
+            code="invalid_params",
+        ) from None
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         name = ".".join(str(p) for p in first["loc"])

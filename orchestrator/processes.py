@@ -86,9 +86,13 @@ async def collect_orphans(every_s: float = 30.0) -> None:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     dead.add(process.pid)
         for pid in dead & before:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+            _collect(pid)
         before = dead
+
+
+def _collect(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def _reap() -> None:

@@ -1,4 +1,4 @@
-"""Takes queries: admission, plan, run, settlement, receipt."""
+"""Takes queries: admission, plan, run, settlement."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from opentelemetry.trace import Tracer
@@ -18,8 +18,9 @@ from guards.ledger_types import Denied
 from guards.salt import cache_salt
 from guards.store import StoreUnavailable
 from guards.tenants import Tenant
-from orchestrator.admission import refusal
+from orchestrator.admission import refusal, suspended
 from orchestrator.catalog import ServedModel
+from orchestrator.conclusion import conclude
 from orchestrator.errors import (
     QueryError,
     engine_unavailable,
@@ -28,18 +29,21 @@ from orchestrator.errors import (
     shutting_down,
     unknown_model,
 )
-from orchestrator.outcome import Outcome, failure
+from orchestrator.handle import SearchHandle
+from orchestrator.outcome import Outcome
 from orchestrator.plan import Plan, make_plan
-from orchestrator.receipt import Receipt, fixed_n_tokens, lines, settled, status_of
 from orchestrator.request import ReasonRequest
 from orchestrator.runner import RunLimits, SearchRun
 from orchestrator.settings import LimitSettings
 from orchestrator.tracing import QueryTrace
-from search.contract import Branch
 from search.log import Recorder, record
 
 _log = logging.getLogger(__name__)
-_LIVE_PIECES = 4096
+_SETTLE_S = 1.0
+"""How long an answer that is ready waits for its settlement; that goes on by itself afterwards."""
+_INLINE_CHARS = 16_384
+"""Longer prompts are tokenised in a thread, so that they do not hold up everybody else."""
+_TOKENISERS = 2
 
 
 class Observer(Protocol):
@@ -50,53 +54,6 @@ class Observer(Protocol):
     def on_outcome(self, outcome: Outcome) -> None: ...
 
     def on_refused(self, model: str, code: str) -> None: ...
-
-
-class SearchHandle:
-    """A running query.
-
-    Args:
-        streams_text: the text of the answer comes piece by piece through `texts`.
-    """
-
-    def __init__(self, search_id: str, model: str, streams_text: bool, stop: Callable[[str], None]) -> None:
-        self.search_id = search_id
-        self.model = model
-        self.streams_text = streams_text
-        self.created = int(time.time())
-        self.stop = stop
-        self._texts: asyncio.Queue[str | None] = asyncio.Queue(_LIVE_PIECES)
-        self._task: asyncio.Task[Outcome] | None = None
-
-    def bind(self, task: asyncio.Task[Outcome]) -> None:
-        self._task = task
-        task.add_done_callback(lambda _: self._close_texts())
-
-    def offer_text(self, piece: str) -> None:
-        """Pass on a piece of the answer. A reader that falls thousands of pieces behind ends the query."""
-        try:
-            self._texts.put_nowait(piece)
-        except asyncio.QueueFull:
-            self.stop("slow_reader")
-
-    def _close_texts(self) -> None:
-        if self._texts.full():
-            self._texts.get_nowait()
-        self._texts.put_nowait(None)
-
-    async def texts(self) -> AsyncIterator[str]:
-        """Pieces of the answer's text until it ends; only for a handle that `streams_text`."""
-        while (piece := await self._texts.get()) is not None:
-            yield piece
-
-    async def result(self) -> Outcome:
-        """Wait for the end. Leaving this wait does not end the query; `stop` does."""
-        assert self._task is not None
-        return await asyncio.shield(self._task)
-
-    @property
-    def done(self) -> bool:
-        return self._task is not None and self._task.done()
 
 
 class Orchestrator:
@@ -123,8 +80,11 @@ class Orchestrator:
         self._limits = limits
         self._tracer = tracer
         self._observer = observer
-        self._running: dict[str, tuple[SearchHandle, asyncio.Task[Outcome]]] = {}
+        self._tokenisers = asyncio.Semaphore(_TOKENISERS)
+        self._running: dict[str, SearchHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._admitting = 0
+        self._admitted = asyncio.Event()
         self._closing = False
 
     @property
@@ -134,7 +94,8 @@ class Orchestrator:
 
     async def ready(self) -> dict[str, bool]:
         """Whether each model has a replica that can serve."""
-        return {name: await model.ready() for name, model in self.models.items()}
+        answers = await asyncio.gather(*(model.ready() for model in self.models.values()))
+        return dict(zip(self.models, answers, strict=True))
 
     async def start(
         self,
@@ -154,43 +115,65 @@ class Orchestrator:
         Raises:
             QueryError: refused, over budget, overloaded, or no engine or ledger to be had.
         """
+        search_id = f"srch-{secrets.token_hex(12)}"
+        label = request.model if request.model in self.models else "unknown"
+        trace = QueryTrace(self._tracer, search_id=search_id, model=label, carrier=carrier)
+        # Counted before the first await, so that a burst cannot pass the limit together.
+        self._admitting += 1
         try:
-            return await self._start(request, tenant, carrier, live)
+            model = self._admit(request, tenant)
+            plan = await self._plan(request, model, live=live)
+            if not await model.ready():
+                raise engine_unavailable(model.name)
+            await self._reserve(tenant, search_id, plan)
+            return self._launch(request, tenant, model, plan, search_id, trace, live=live)
         except QueryError as e:
-            self._observer.on_refused(request.model if request.model in self.models else "unknown", e.code)
+            self._observer.on_refused(label, e.code)
+            trace.end({"pondera.status": "refused", "pondera.stop_reason": e.code}, str(e))
             raise
+        except BaseException:
+            trace.end({"pondera.status": "failed"}, "internal error")
+            raise
+        finally:
+            self._admitting -= 1
+            self._admitted.set()
 
-    async def _start(
-        self, request: ReasonRequest, tenant: Tenant, carrier: Mapping[str, str], live: bool
-    ) -> SearchHandle:
+    def _admit(self, request: ReasonRequest, tenant: Tenant) -> ServedModel:
         model = self.models.get(request.model)
         if model is None:
             raise unknown_model(request.model, list(self.models))
         if self._closing:
             raise shutting_down()
-        if len(self._running) + self._admitting >= self._limits.max_concurrent_searches:
+        if tenant.budget.suspended:
+            raise suspended()
+        if len(self._running) + self._admitting > self._limits.max_concurrent_searches:
             raise overloaded(self._limits.max_concurrent_searches)
-        plan = make_plan(request, model, self._limits, _seed(request))
-        # Counted before the first await, so that a burst cannot pass the limit together.
-        self._admitting += 1
-        try:
-            if not await model.ready():
-                raise engine_unavailable(model.name)
-            search_id = f"srch-{secrets.token_hex(12)}"
-            await self._reserve(tenant, search_id, plan)
-            return self._launch(request, tenant, model, plan, search_id, carrier, live)
-        finally:
-            self._admitting -= 1
+        return model
+
+    async def _plan(self, request: ReasonRequest, model: ServedModel, *, live: bool) -> Plan:
+        seed = request.seed if request.seed is not None else secrets.randbits(31)
+        if sum(len(m.content) for m in request.messages) <= _INLINE_CHARS:
+            plan = make_plan(request, model, self._limits, seed)
+        else:
+            async with self._tokenisers:
+                plan = await asyncio.to_thread(make_plan, request, model, self._limits, seed)
+        if live and plan.technique.name == "single":
+            # What was sent cannot be taken back, so a sample that fails is not drawn again.
+            plan = replace(plan, params=replace(plan.params, max_retries=0))
+        return plan
 
     async def _reserve(self, tenant: Tenant, search_id: str, plan: Plan) -> None:
         try:
             decision = await self._ledger.reserve(
                 tenant.id, tenant.budget, search_id, plan.cap, self._limits.lease_s
             )
+            if isinstance(decision, Denied):
+                raise refusal(decision, plan.cap)
+            if self._closing:
+                await self._ledger.settle(tenant.id, search_id, 0)
+                raise shutting_down()
         except StoreUnavailable:
             raise ledger_unavailable() from None
-        if isinstance(decision, Denied):
-            raise refusal(decision, plan.cap)
 
     def _launch(
         self,
@@ -199,32 +182,29 @@ class Orchestrator:
         model: ServedModel,
         plan: Plan,
         search_id: str,
-        carrier: Mapping[str, str],
+        trace: QueryTrace,
+        *,
         live: bool,
     ) -> SearchHandle:
-        trace = QueryTrace(self._tracer, search_id=search_id, model=model.name, carrier=carrier)
-        streams = live and plan.technique.name == "single"
-        if streams:
-            # What was sent cannot be taken back, so a sample that fails is not drawn again.
-            plan = replace(plan, params=replace(plan.params, max_retries=0))
         recorder = record(plan.header, self._limits.log_entries if request.keep_log else 0)
+        streams = live and plan.technique.name == "single"
         handle: SearchHandle
         run = SearchRun(
             search_id,
             model,
             recorder,
             plan.sampling,
-            RunLimits(plan.cap, plan.deadline_s),
+            RunLimits(plan.cap, plan.deadline_s, plan.limits.max_new_tokens),
             cache_salt=cache_salt(self._secret, tenant.id),
             trace=trace,
             on_text=(lambda piece: handle.offer_text(piece)) if streams else None,
             on_call=lambda kind, added: self._observer.on_call(model.name, kind, added),
         )
         handle = SearchHandle(search_id, model.name, streams, run.stop)
-        task = asyncio.create_task(self._conduct(request, tenant, plan, run, recorder, trace, search_id))
-        handle.bind(task)
-        self._running[search_id] = (handle, task)
-        task.add_done_callback(lambda _: self._running.pop(search_id, None))
+        handle.bind(
+            asyncio.create_task(self._conduct(request, tenant, plan, run, recorder, trace, search_id))
+        )
+        self._running[search_id] = handle
         return handle
 
     async def _conduct(
@@ -237,106 +217,80 @@ class Orchestrator:
         trace: QueryTrace,
         search_id: str,
     ) -> Outcome:
+        """Run, settle, report. An answer that was found is never lost to what goes wrong after it."""
         started = time.monotonic()
-        error: str | None = "internal error"
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        spending = asyncio.create_task(self._spend(tenant, run, search_id, over))
+        self._tasks.add(spending)
+        spending.add_done_callback(self._settled)
         outcome: Outcome | None = None
         try:
-            keeper = LeaseKeeper(
-                self._ledger, tenant.id, search_id, lambda: run.meter.charged, lease_s=self._limits.lease_s
-            )
-            async with keeper:
-                watch = asyncio.create_task(_stop_when_lost(keeper, run))
-                try:
-                    await run.execute()
-                finally:
-                    watch.cancel()
-                outcome = _outcome(request, plan, run, search, search_id, started)
-                error = str(outcome.error) if outcome.error else None
+            await over
+            outcome = conclude(request, plan, run, search, search_id, time.monotonic() - started)
+            await asyncio.wait({spending}, timeout=_SETTLE_S)
             self._observer.on_outcome(outcome)
             return outcome
         finally:
-            trace.end(_attributes(plan, run, outcome), error)
+            self._running.pop(search_id, None)
+            error = str(outcome.error) if outcome and outcome.error else None
+            trace.end(_attributes(plan, run, outcome), error if outcome else "internal error")
+
+    async def _spend(
+        self, tenant: Tenant, run: SearchRun, search_id: str, over: asyncio.Future[None]
+    ) -> None:
+        """Run the search under its lease; sets `over` when it has ended, and settles after that."""
+        keeper = LeaseKeeper(
+            self._ledger, tenant.id, search_id, lambda: run.meter.charged, lease_s=self._limits.lease_s
+        )
+        async with keeper:
+            watch = asyncio.create_task(_stop_when_lost(keeper, run))
+            try:
+                await run.execute()
+            except Exception as e:
+                if not over.done():
+                    over.set_exception(e)
+            finally:
+                watch.cancel()
+                if not over.done():
+                    over.set_result(None)
+
+    def _settled(self, spending: asyncio.Task[None]) -> None:
+        self._tasks.discard(spending)
+        if not spending.cancelled() and (error := spending.exception()) is not None:
+            _log.error("a search was not settled; its lease will run out: %s", type(error).__name__)
 
     async def close(self, grace_s: float = 10.0) -> None:
-        """Take no more queries, end those running with their best so far, and settle them."""
+        """Take no more queries, end those running with their best so far, and settle them.
+
+        Args:
+            grace_s: seconds until what has not ended is cancelled.
+        """
         self._closing = True
-        tasks = []
-        for handle, task in self._running.values():
+        end = time.monotonic() + grace_s
+        while self._admitting and (left := end - time.monotonic()) > 0:
+            self._admitted.clear()
+            await _wait(self._admitted, left)
+        for handle in list(self._running.values()):
             handle.stop("shutdown")
-            tasks.append(task)
-        if tasks:
-            await asyncio.wait(tasks, timeout=grace_s)
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=max(0.1, end - time.monotonic()))
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=1.0)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 async def _stop_when_lost(keeper: LeaseKeeper, run: SearchRun) -> None:
     await keeper.lost.wait()
     run.stop("lease_lost")
-
-
-def _seed(request: ReasonRequest) -> int:
-    return request.seed if request.seed is not None else secrets.randbits(31)
-
-
-def _outcome(
-    request: ReasonRequest, plan: Plan, run: SearchRun, search: Recorder, search_id: str, started: float
-) -> Outcome:
-    candidate = search.best()
-    stop_reason = run.stop_reason or search.stop_reason or "unknown"
-    branches = settled(search.branches(), candidate, stop_reason)
-    status = status_of(candidate, cut=run.stop_reason is not None)
-    receipt = Receipt(
-        search_id=search_id,
-        model=request.model,
-        technique=plan.technique.name,
-        params=asdict(plan.params),
-        why=plan.why,
-        seed=plan.seed,
-        status=status,
-        stop_reason=stop_reason,
-        tokens=run.meter.count(),
-        cap=plan.cap,
-        fixed_n_tokens=fixed_n_tokens(plan, search, _ended(branches)),
-        generate_calls=run.meter.generate_calls,
-        score_calls=run.meter.score_calls,
-        failed_calls=run.meter.failed_calls,
-        failures=tuple(dict.fromkeys(run.failures)),
-        fates=_fates(branches),
-        listed=lines(branches),
-        support=candidate.support if candidate else None,
-        tie=candidate.tie if candidate else False,
-        elapsed_ms=round((time.monotonic() - started) * 1000),
-    )
-    error = None
-    if candidate is None:
-        error = failure(
-            request.model,
-            stop_reason,
-            engine_lost=run.engine_lost,
-            refused=run.refused,
-            reasons=run.failures,
-        )
-    tree = search.tree
-    return Outcome(
-        status=status,
-        text=tree.path_text(candidate.node) if candidate else "",
-        answer=candidate.answer if candidate else None,
-        complete=candidate.complete if candidate else False,
-        answer_tokens=tree.path_tokens(candidate.node) - tree.prompt_tokens if candidate else 0,
-        receipt=receipt,
-        error=error,
-        log="\n".join(search.log.to_lines()) + "\n" if request.keep_log else None,
-    )
-
-
-def _ended(branches: list[Branch]) -> list[Branch]:
-    return [b for b in branches if b.fate not in ("stopped", "failed", "truncated")]
-
-
-def _fates(branches: list[Branch]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for b in branches:
-        out[b.fate] = out.get(b.fate, 0) + 1
-    return out
 
 
 def _attributes(plan: Plan, run: SearchRun, outcome: Outcome | None) -> dict[str, str | int | float | bool]:

@@ -126,3 +126,22 @@ def test_a_system_message_that_the_template_would_drop_is_refused() -> None:
     assert plan(messages=messages)
     e = refused(model_options={"drops_system": True}, messages=messages)
     assert e.code == "system_message_unsupported"
+
+
+@pytest.mark.parametrize("value", [10**30, "\ud800", [[[]]], {"a": {}}])
+def test_a_parameter_of_any_odd_value_is_a_refusal(value: object) -> None:
+    assert refused(technique="best_of_n", params={"n": value}).code == "invalid_params"
+
+
+def test_a_parameter_of_an_odd_name_is_a_refusal_that_can_be_sent() -> None:
+    e = refused(technique="best_of_n", params={"\ud800": 1})
+    assert str(e).encode()
+    assert e.field is not None
+    assert e.field.encode()
+
+
+def test_a_sample_under_a_grammar_fits_whole_under_the_cap() -> None:
+    p = plan(effort="low", sampling=SamplingWish(json_schema="{}"), max_total_tokens=40)
+    assert p.limits.whole
+    assert p.limits.max_new_tokens == 40 - len(PROMPT)
+    assert not plan(effort="low").limits.whole

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,19 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.trace import StatusCode
 
-from engines.protocol import GenerateRequest
+from engines.protocol import Chunk, GenerateRequest
 from engines.scripted import Behaviour, ScriptedEngine
 from guards.budget import Budget
 from guards.ledger import Ledger
 from guards.tenants import Tenant
 from orchestrator.catalog import ServedModel
 from orchestrator.errors import QueryError
+from orchestrator.handle import SearchHandle
 from orchestrator.outcome import Outcome
 from orchestrator.request import Message, ReasonRequest, SamplingWish
-from orchestrator.service import Orchestrator, SearchHandle
+from orchestrator.service import Orchestrator
 from orchestrator.settings import LimitSettings
 from search.log import EventLog, replay
-from support.world import Noted, answers, memory_tracer, scripted_model
+from support.world import EOS, Noted, answers, memory_tracer, scripted_model
 
 SECRET = bytes(32)
 
@@ -285,7 +287,10 @@ async def test_a_request_above_the_whole_budget_says_what_to_lower(make: Make, t
     desk.tenant = Tenant(tenant.id, tenant.name, Budget(day=100), tenant.created_at)
     with pytest.raises(QueryError) as e:
         await desk.ask(effort="high")
-    assert (e.value.status, e.value.code, e.value.retry_after_s) == (429, "request_exceeds_budget", None)
+    assert (e.value.status, e.value.code) == (429, "request_exceeds_budget")
+    assert e.value.retry_after_s is not None
+    assert 1 <= e.value.retry_after_s <= 86_400
+    assert "lower" in str(e.value)
 
 
 async def test_the_number_of_searches_is_bounded_also_in_a_burst(make: Make) -> None:
@@ -336,8 +341,10 @@ async def test_a_stream_of_one_sample_passes_its_text_on_and_is_never_drawn_agai
     handle = await desk.start(effort="low", live=True)
     pieces = [piece async for piece in handle.texts()]
     outcome = await handle.result()
-    assert "".join(pieces) == "one t" == outcome.text
-    assert outcome.status == "partial"
+    assert "".join(pieces) == "one t"
+    assert (outcome.status, outcome.text) == ("failed", "")
+    assert outcome.error is not None
+    assert outcome.error.status == 503
     assert len(desk.engine.requests) == 1
 
 
@@ -430,3 +437,190 @@ async def test_case_6_whatever_fails_nothing_stays_reserved_and_the_charge_is_th
     assert await desk.used() - before == outcome.receipt.tokens.charged
     assert await desk.nothing_left()
     assert (outcome.error is None) == (outcome.status != "failed")
+
+
+async def test_searches_that_do_not_fit_together_take_turns_and_all_end(make: Make) -> None:
+    prompt = "x" * 400
+    desk = make("Answer: 7", kv_tokens=1200, behave=lambda _, __: Behaviour(delay_s=0.001))
+    held = 0
+    hold = desk.model.gauge.hold
+
+    def counted(search_id: str, calls: int, kv_tokens: int) -> None:
+        nonlocal held
+        held += 1
+        assert desk.model.gauge.calls <= desk.model.gauge.slots
+        hold(search_id, calls, kv_tokens)
+
+    desk.model.gauge.hold = counted  # type: ignore[method-assign]
+    outcomes = await asyncio.gather(
+        *(
+            desk.ask(messages=(Message("user", prompt),), effort="medium", deadline_ms=10_000)
+            for _ in range(8)
+        )
+    )
+    assert {(o.status, o.answer) for o in outcomes} == {("completed", "7")}
+    calls = sum(o.receipt.generate_calls for o in outcomes)
+    assert held < 40 * calls
+    assert await desk.nothing_left()
+
+
+async def test_the_slots_of_a_model_hold_over_all_searches(make: Make) -> None:
+    desk = make("Answer: 7", behave=lambda _, __: Behaviour(delay_s=0.001))
+    desk.model.gauge.slots = 3
+    most = 0
+
+    def watch(request: Any, n: int) -> Behaviour:
+        nonlocal most
+        most = max(most, len(desk.engine.running) + 1)
+        return Behaviour(delay_s=0.001)
+
+    desk.engine._behave = watch
+    outcomes = await asyncio.gather(
+        *(desk.ask(technique="best_of_n", params={"n": 6, "width": 6}) for _ in range(5))
+    )
+    assert {o.status for o in outcomes} == {"completed"}
+    assert most <= 3
+
+
+async def test_a_query_that_is_admitted_while_the_server_closes_is_refused_and_settled(
+    make: Make, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make("Answer: 7")
+    reserving, go_on = asyncio.Event(), asyncio.Event()
+    reserve = ledger.reserve
+
+    async def slow(*args: Any) -> Any:
+        reserving.set()
+        await go_on.wait()
+        return await reserve(*args)
+
+    monkeypatch.setattr(ledger, "reserve", slow)
+    query = asyncio.create_task(desk.ask())
+    await reserving.wait()
+    closing = asyncio.create_task(desk.orchestrator.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    go_on.set()
+    with pytest.raises(QueryError) as e:
+        await query
+    assert e.value.code == "shutting_down"
+    await closing
+    assert await desk.nothing_left()
+    assert not desk.engine.requests
+
+
+async def test_a_refusal_is_found_once_and_costs_nothing(make: Make) -> None:
+    desk = make("Answer: 7", behave=lambda _, __: Behaviour(refuse="regex"))
+    outcome = await desk.ask(technique="best_of_n", params={"n": 500}, sampling=SamplingWish(regex="a+"))
+    assert len(desk.engine.requests) == 1
+    assert outcome.receipt.tokens.charged == 0
+    assert await desk.used() == 0
+
+
+async def test_an_engine_that_is_lost_for_good_ends_the_run_at_once(make: Make) -> None:
+    desk = make("Answer: 7", behave=lambda _, __: Behaviour(hang_after=1))
+    handle = await desk.start(technique="best_of_n", params={"n": 200, "width": 8})
+    while len(desk.engine.running) < 8:
+        await asyncio.sleep(0.001)
+    desk.engine.lose()
+    outcome = await handle.result()
+    assert outcome.error is not None
+    assert (outcome.error.code, outcome.receipt.stop_reason) == ("engine_unavailable", "engine_lost")
+    assert len(desk.engine.requests) == 8
+
+
+async def test_a_stream_without_an_end_is_a_failure_and_no_hang(make: Make) -> None:
+    desk = make("Answer: 7")
+
+    async def broken(request: GenerateRequest) -> AsyncIterator[Any]:
+        yield Chunk((65,))
+
+    desk.engine.generate = broken  # type: ignore[method-assign]
+    outcome = await asyncio.wait_for(desk.ask(effort="low"), 5)
+    assert outcome.error is not None
+    assert "without saying how" in outcome.receipt.failures[0]
+
+
+async def test_a_store_that_fails_after_the_answer_does_not_lose_the_answer(
+    make: Make, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make("Answer: 7")
+
+    async def fails(*_: Any) -> Any:
+        raise RuntimeError("settling is broken")
+
+    monkeypatch.setattr(ledger, "settle", fails)
+    outcome = await desk.ask(effort="low")
+    assert (outcome.status, outcome.answer) == ("completed", "7")
+
+
+async def test_a_refused_query_leaves_one_ended_root_span(make: Make) -> None:
+    desk = make("Answer: 7")
+    with pytest.raises(QueryError):
+        await desk.ask(technique="tarot")
+    spans = desk.spans.get_finished_spans()
+    assert len(spans) == 1
+    assert spans[0].status.status_code is StatusCode.ERROR
+    assert spans[0].attributes is not None
+    assert spans[0].attributes["pondera.stop_reason"] == "unknown_technique"
+
+
+async def test_stopping_after_the_decision_does_not_make_the_answer_partial(make: Make) -> None:
+    desk = make("Answer: 7")
+    handle = await desk.start(effort="low")
+    outcome = await handle.result()
+    handle.stop("client_gone")
+    assert outcome.status == "completed"
+
+
+@pytest.mark.parametrize("text", ["one two STOP three", "ab🦜cd STOP x", "no end at all"])
+@pytest.mark.parametrize("kv_free", [10, 12, 14])
+async def test_a_sample_drawn_in_slices_reads_like_one_drawn_whole(
+    ledger: Ledger, tenant: Tenant, text: str, kv_free: int
+) -> None:
+    def goes_on(ids: tuple[int, ...], _: int | None) -> list[int]:
+        written = "".join(map(chr, ids)).split("a:")[1]
+        return [*map(ord, text[len(written) :]), EOS]
+
+    def desk_of(kv_tokens: int) -> Desk:
+        return Desk(ledger, tenant, *scripted_model(goes_on, kv_tokens=kv_tokens))
+
+    wish = SamplingWish(stop=("STOP",))
+    expected = await desk_of(8192).ask(effort="low", sampling=wish, max_new_tokens=30)
+    sliced = desk_of(512)
+    sliced.model.gauge.hold("other", 1, 512 - kv_free)
+    task = asyncio.create_task(sliced.ask(effort="low", sampling=wish, max_new_tokens=30))
+    while len(sliced.engine.requests) < 1 or sliced.engine.running:
+        await asyncio.sleep(0.001)
+    sliced.model.gauge.release("other")
+    got = await task
+    assert len(sliced.engine.requests) > 1
+    assert (got.text, got.status) == (expected.text, expected.status)
+    assert got.status == "completed"
+
+
+async def test_a_grammar_is_never_cut_into_slices(make: Make) -> None:
+    desk = make("Answer: 7")
+    requests: list[GenerateRequest] = desk.engine.requests
+    desk.model.gauge.hold("other", 1, desk.model.gauge.kv_tokens - 40)
+    task = asyncio.create_task(
+        desk.ask(effort="low", sampling=SamplingWish(presence_penalty=0.5), max_new_tokens=60)
+    )
+    await asyncio.sleep(0.05)
+    assert not requests
+    desk.model.gauge.release("other")
+    assert (await task).status == "completed"
+    assert [r.sampling.max_new_tokens for r in requests] == [60]
+
+
+async def test_with_several_replicas_the_one_that_is_lost_is_passed_over(
+    ledger: Ledger, tenant: Tenant
+) -> None:
+    model, lost = scripted_model(answers("Answer: 7"))
+    other, engine = scripted_model(answers("Answer: 7"))
+    lost.lose()
+    pair = replace(model, engines=(*model.engines, *other.engines))
+    desk = Desk(ledger, tenant, pair, engine)
+    assert (await desk.ask(effort="high")).status == "completed"
+    assert len(engine.requests) == 16
+    assert not lost.requests
