@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +20,18 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 
 class ChatTemplateError(Exception):
     """The model's chat template refused the messages, or cannot render them."""
+
+
+class SpecialTokenInContent(ChatTemplateError):
+    """Text of a message would have become a special token, as if the template had written it.
+
+    Args:
+        token: the special token's text.
+    """
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f"text of a message contains the model's special token {token!r}")
+        self.token = token
 
 
 class ModelTokenizer:
@@ -41,6 +55,11 @@ class ModelTokenizer:
         config = _read(folder / "tokenizer_config.json")
         self._special = {name: text for name in _SPECIAL_NAMES if (text := _content(config.get(name)))}
         self._template = _template(folder, config)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._added = {number: token.content for number, token in added.items() if token.special}
+        self._forbidden = re.compile("|".join(map(re.escape, self._added.values())) or "(?!)")
+        # Each special token begins with one of these, so that text without them cannot make one.
+        self._openers = frozenset(text[0] for text in self._added.values())
         model = _read(folder / "config.json")
         self.context_tokens: int | None = _context_tokens(model)
         self.eos_ids = self._find_eos(_read(folder / "generation_config.json"), model)
@@ -98,8 +117,63 @@ class ModelTokenizer:
         return text
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> tuple[int, ...]:
-        """Token ids of `render_chat`."""
-        return self.encode(self.render_chat(messages, **template_kwargs))
+        """Token ids of `render_chat`, where only the template writes special tokens.
+
+        Raises:
+            SpecialTokenInContent: text in `messages` or `template_kwargs` would have become one.
+            ChatTemplateError: as `render_chat`.
+        """
+        given = [messages, template_kwargs]
+        texts = list(_texts(given))
+        for text in texts:
+            self._refuse_special(text)
+        ids = self.encode(self.render_chat(messages, **template_kwargs))
+        if any(opener in text for text in texts for opener in self._openers):
+            # A template that joins texts or takes something out of them can still make one of harmless
+            # pieces. Then there are more of it than from the same texts without their openers.
+            messages, template_kwargs = _replaced(given, str.maketrans(dict.fromkeys(self._openers, "(")))
+            harmless = self.encode(self.render_chat(messages, **template_kwargs))
+            self._refuse_more_special(ids, harmless)
+        return ids
+
+    def _refuse_special(self, text: str) -> None:
+        forms = [text]
+        if self._tokenizer.normalizer is not None:
+            forms.append(self._tokenizer.normalizer.normalize_str(text))
+        for form in forms:
+            if found := self._forbidden.search(form):
+                raise SpecialTokenInContent(found.group())
+
+    def _refuse_more_special(self, ids: Sequence[int], harmless: Sequence[int]) -> None:
+        unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
+        special = self._added.keys() - {unknown}
+        more = Counter(i for i in ids if i in special) - Counter(i for i in harmless if i in special)
+        for token in more:
+            raise SpecialTokenInContent(self._added[token])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a tree of mappings and sequences, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _texts(item)
+
+
+def _replaced(value: Any, table: dict[int, str]) -> Any:
+    """The same tree with the characters of its texts, but not of its keys, replaced."""
+    if isinstance(value, str):
+        return value.translate(table)
+    if isinstance(value, Mapping):
+        return {key: _replaced(item, table) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_replaced(item, table) for item in value]
+    return value
 
 
 def _read(path: Path) -> dict[str, Any]:
