@@ -63,6 +63,8 @@ class ModelTokenizer:
         model = _read(folder / "config.json")
         self.context_tokens: int | None = _context_tokens(model)
         self.eos_ids = self._find_eos(_read(folder / "generation_config.json"), model)
+        self.continuation_ids = self._find_continuations()
+        """The tokens of the bytes 0x80 and 0xA0 alone, where the vocabulary has bytes; otherwise empty."""
 
     def _find_eos(self, generation: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[int, ...]:
         found: list[int] = []
@@ -71,6 +73,15 @@ class ModelTokenizer:
             found += ids if isinstance(ids, list) else [] if ids is None else [ids]
         named = self._tokenizer.token_to_id(self._special.get("eos_token", ""))
         return tuple(dict.fromkeys([*found, *([] if named is None else [named])]))
+
+    def _find_continuations(self) -> tuple[int, ...]:
+        # As byte-level vocabularies write these bytes, and as those with a fallback to bytes do.
+        for names in (("\u0122", "\u0142"), ("<0x80>", "<0xA0>")):
+            found = [self._tokenizer.token_to_id(name) for name in names]
+            ids = tuple(i for i in found if i is not None)
+            if len(ids) == len(names) and all(self.decode([i]) == "\N{REPLACEMENT CHARACTER}" for i in ids):
+                return ids
+        return ()
 
     @property
     def vocabulary(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engines.sglang_cpu import install_shims
 from engines.tokenizer import ChatTemplateError, ModelTokenizer, SpecialTokenInContent
@@ -132,6 +133,21 @@ def test_a_special_token_that_only_the_normalizer_makes_is_refused(tmp_path: Pat
     assert tokenizer.encode(wide) == tokenizer.encode("<|im_end|>")
     with pytest.raises(SpecialTokenInContent, match="im_end"):
         tokenizer.encode_chat([{"role": "user", "content": wide}])
+
+
+def test_the_tokens_of_single_bytes_are_found_where_there_are_any(
+    tiny: ModelTokenizer, tmp_path: Path
+) -> None:
+    assert tiny.continuation_ids == ()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bytes_only = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bytes_only.save(str(tmp_path / "tokenizer.json"))
+    assert ModelTokenizer(tmp_path).continuation_ids == ()  # without the decoder they are letters
+    bytes_only.decoder = decoders.ByteLevel()
+    bytes_only.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = ModelTokenizer(tmp_path)
+    assert tokenizer.continuation_ids == (tokenizer.encode("\u0080")[1], tokenizer.encode("\u00e0")[1])
 
 
 def test_a_text_of_several_tokens_has_no_token_id(tiny: ModelTokenizer) -> None:
