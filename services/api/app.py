@@ -10,7 +10,7 @@ from guards.tenants import TenantStore
 from orchestrator.service import Orchestrator
 from orchestrator.settings import LimitSettings
 from services.api import chat, errors, reason, status
-from services.api.middleware import Authentication, BodyLimit, RequestId
+from services.api.middleware import Authentication, BodyLimit, Concurrency, RequestId
 from services.telemetry.metrics import Metrics
 
 
@@ -26,14 +26,23 @@ def create_app(
     Args:
         ledger_ready: whether the ledger's store can be reached; asked by `/readyz`.
     """
-    app = FastAPI(title="Pondera", version="0.1.0", description="Test-time-compute reasoning orchestrator")
+    app = FastAPI(
+        title="Pondera",
+        version="0.1.0",
+        description="Test-time-compute reasoning orchestrator",
+        # The pages of documentation load scripts from elsewhere; /openapi.json stays.
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.orchestrator = orchestrator
     app.state.metrics = metrics
+    app.state.limits = limits
     app.state.ledger_ready = ledger_ready
     errors.install(app)
-    # The last one added is the outermost: ids for every answer, then keys, then bodies.
-    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
+    # The last one added is the outermost: ids for every answer, then room, then keys, then bodies.
+    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, timeout_s=limits.body_timeout_s)
     app.add_middleware(Authentication, authenticate=tenants.authenticate)
+    app.add_middleware(Concurrency, limit=limits.max_concurrent_requests)
     app.add_middleware(RequestId)
     for router in (chat.router, reason.router, status.router):
         app.include_router(router)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from orchestrator.outcome import Outcome
 from orchestrator.request import Effort, ReasonRequest, SamplingWish
 from services.api.fields import (
-    ChatMessage,
+    LogitBias,
     ModelName,
     Penalty,
     PonderaOptions,
@@ -20,8 +20,8 @@ from services.api.fields import (
     Strict,
     Temperature,
     TopP,
-    core_messages,
 )
+from services.api.messages import Messages, core_messages
 from services.api.receipt_schema import PonderaAnswer
 
 
@@ -33,11 +33,11 @@ class ChatRequest(Strict):
     """The fields of OpenAI's schema that are honoured; any other is refused by name."""
 
     model: ModelName
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=256)]
+    messages: Messages
     stream: bool = False
     stream_options: StreamOptions | None = None
     reasoning_effort: Effort | None = None
-    n: Literal[1] = 1
+    n: Annotated[int, Field(ge=1, le=1)] = 1
     temperature: Temperature | None = None
     top_p: TopP | None = None
     stop: StopString | Annotated[list[StopString], Field(max_length=4)] | None = None
@@ -46,7 +46,7 @@ class ChatRequest(Strict):
     max_completion_tokens: Positive | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: LogitBias | None = None
     response_format: ResponseFormat | None = None
     pondera: PonderaOptions = PonderaOptions()
 
@@ -62,11 +62,6 @@ class ChatRequest(Strict):
         limits = {m for m in (self.max_tokens, self.max_completion_tokens) if m is not None}
         if len(limits) > 1:
             raise ValueError("'max_tokens' and 'max_completion_tokens' differ; give one")
-        if self.response_format is not None:
-            self.response_format.schema_text()
-        for key in self.logit_bias or {}:
-            if not key.isdecimal():
-                raise ValueError(f"logit_bias: {key!r} is not a token id")
         return self
 
     def core(self) -> ReasonRequest:

@@ -12,24 +12,30 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
-from orchestrator.service import SearchHandle
+from orchestrator.handle import SearchHandle
 
 
 @asynccontextmanager
 async def ends_with_client(receive: Receive, handle: SearchHandle) -> AsyncIterator[asyncio.Event]:
-    """End `handle` when the client disconnects inside the block; the event given is set then."""
+    """End `handle` when the client disconnects inside the block; the event given is set then.
+
+    A search that is still running when the block is left, for whatever reason, has nobody to answer to and
+    is ended as well.
+    """
     gone = asyncio.Event()
 
     async def watch() -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                gone.set()
-                handle.stop("client_gone")
-                return
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            gone.set()
+            handle.stop("client_gone")
 
     task = asyncio.create_task(watch())
     try:
         yield gone
     finally:
         task.cancel()
+        if not handle.done:
+            handle.stop("client_gone")

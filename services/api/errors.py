@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,8 +10,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from orchestrator.errors import QueryError
+from services.api.encoding import JsonAnswer, escaped
 
-_log = logging.getLogger(__name__)
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -20,12 +19,14 @@ _TYPES = {
     429: "rate_limit_error",
 }
 _MAX_LEGAL = 400
+_MAX_PARAM = 128
 
 
 def error_object(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
-    """The body of an error answer."""
+    """The body of an error answer; it can be encoded whatever the message quotes."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    where = None if param is None else escaped(param)
+    return {"error": {"message": escaped(message), "type": kind, "param": where, "code": code}}
 
 
 def error_response(
@@ -41,7 +42,7 @@ def error_response(
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     body = error_object(message, status=status, code=code, param=param) | (extra or {})
-    return JSONResponse(body, status_code=status, headers=headers)
+    return JsonAnswer(body, status_code=status, headers=headers)
 
 
 def query_error_response(error: QueryError, extra: dict[str, Any] | None = None) -> JSONResponse:
@@ -55,22 +56,46 @@ def query_error_response(error: QueryError, extra: dict[str, Any] | None = None)
     )
 
 
-def describe(error: dict[str, Any]) -> tuple[str, str | None]:
-    """A validation error as (message that names field and legal values, dotted field)."""
-    loc = [str(p) for p in error["loc"] if p != "body"]
-    field = ".".join(loc) or None
+def internal_error_response() -> JSONResponse:
+    """The answer to a fault of our own; what it was is in the log, under the answer's request id."""
+    return error_response("internal error", status=500, code="internal_error")
+
+
+def describe(error: dict[str, Any], body: Any) -> tuple[str, str | None]:
+    """A validation error as (message that names field and legal values, dotted field).
+
+    Args:
+        error: one of `RequestValidationError.errors()`.
+        body: what was validated.
+    """
     kind, message, context = error["type"], error["msg"], error.get("ctx", {})
+    field = ".".join(_place(error["loc"], body, missing=kind == "missing"))[:_MAX_PARAM] or None
     if kind == "extra_forbidden":
         message = "this field is not supported"
-    elif kind == "json_invalid":
-        return f"the body is not valid JSON: {context.get('error', message)}", None
     elif kind == "value_error":
         message = str(context.get("error", message))
     return (f"{field}: {message}" if field else message)[:_MAX_LEGAL], field
 
 
+def _place(loc: tuple[str | int, ...], body: Any, *, missing: bool) -> list[str]:
+    """The keys and indices of an error's place in the body, without the names of union members."""
+    place: list[str] = []
+    for part in loc[1:]:
+        inside = part in body if isinstance(body, dict) else _has_index(body, part)
+        if inside:
+            body = body[part]
+        elif not (missing and part == loc[-1]):
+            continue
+        place.append(str(part))
+    return place
+
+
+def _has_index(value: Any, index: str | int) -> bool:
+    return isinstance(value, list) and isinstance(index, int) and index < len(value)
+
+
 def install(app: FastAPI) -> None:
-    """Register the handlers."""
+    """Register the handlers. Faults that have none are answered by `middleware.RequestId`."""
 
     async def on_query(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, QueryError)
@@ -79,7 +104,7 @@ def install(app: FastAPI) -> None:
     async def on_validation(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         # A union reports one error per member; the first is of the member that the client most likely meant.
-        message, field = describe(error.errors()[0])
+        message, field = describe(error.errors()[0], error.body)
         return error_response(message, status=400, code="invalid_value", param=field)
 
     async def on_http(_: Request, error: Exception) -> JSONResponse:
@@ -89,11 +114,6 @@ def install(app: FastAPI) -> None:
         response.headers.update(error.headers or {})
         return response
 
-    async def on_bug(request: Request, error: Exception) -> JSONResponse:
-        _log.error("unhandled %s at %s", type(error).__name__, request.url.path)
-        return error_response("internal error", status=500, code="internal_error")
-
     app.add_exception_handler(QueryError, on_query)
     app.add_exception_handler(RequestValidationError, on_validation)
     app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(Exception, on_bug)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from orchestrator.request import Effort, Message
+from orchestrator.request import Effort
+
+_MOST_BIASES = 4096
+_TOKEN_ID = re.compile(r"[0-9]{1,10}")
+_MOST_TOKENS = 2**53 - 1  # the largest integer that every JSON parser reads exactly
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=_MOST_TOKENS)]
+TopK = Annotated[int, Field(ge=0, le=2**31 - 1)]
+MinP = Annotated[float, Field(ge=0, le=1)]
+RepetitionPenalty = Annotated[float, Field(gt=0, le=2)]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 Technique = Annotated[str, Field(min_length=1, max_length=64)]
@@ -25,27 +33,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class TextPart(Strict):
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(Strict):
-    """A message of text. `developer` is another word for `system`."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
-
-    def core(self) -> Message:
-        content = self.content if isinstance(self.content, str) else "".join(p.text for p in self.content)
-        return Message("system" if self.role == "developer" else self.role, content)
-
-
 class JsonSchemaFormat(Strict):
     name: Annotated[str, Field(max_length=64)]
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
-    description: str | None = None
     strict: bool | None = None
+
+    @field_validator("strict")
+    @classmethod
+    def _always(cls, value: bool | None) -> bool | None:
+        if value is False:
+            raise ValueError("every answer keeps to the schema; false cannot be honoured")
+        return value
 
 
 class ResponseFormat(Strict):
@@ -54,17 +52,34 @@ class ResponseFormat(Strict):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
 
-    def schema_text(self) -> str | None:
-        """The JSON schema to generate under, or None for free text.
-
-        Raises:
-            ValueError: `json_schema` is missing with that type, or given with another.
-        """
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise ValueError("'json_schema' goes with type 'json_schema', and only with it")
+        return self
+
+    def schema_text(self) -> str | None:
+        """The JSON schema to generate under, or None for free text."""
         if self.json_schema is not None:
             return json.dumps(self.json_schema.schema_)
         return '{"type": "object"}' if self.type == "json_object" else None
+
+
+def _token_ids(biases: dict[str, float]) -> dict[str, float]:
+    if len(biases) > _MOST_BIASES:
+        raise ValueError(f"at most {_MOST_BIASES} entries, got {len(biases)}")
+    for key in biases:
+        if _TOKEN_ID.fullmatch(key) is None:
+            raise ValueError(f"{key[:16]!r} is not a token id; a key has 1 to 10 of the digits 0 to 9")
+    if len({int(key) for key in biases}) < len(biases):
+        raise ValueError("a token id is given twice")
+    return biases
+
+
+LogitBias = Annotated[
+    dict[str, Annotated[float, Field(ge=-100, le=100)]],
+    AfterValidator(_token_ids),
+]
 
 
 class PonderaOptions(Strict):
@@ -75,10 +90,6 @@ class PonderaOptions(Strict):
     params: dict[str, Any] = Field(default_factory=dict)
     max_total_tokens: Positive | None = None
     deadline_ms: Positive | None = None
-    top_k: Annotated[int, Field(ge=0)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
-
-
-def core_messages(messages: list[ChatMessage]) -> tuple[Message, ...]:
-    return tuple(m.core() for m in messages)
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    repetition_penalty: RepetitionPenalty | None = None

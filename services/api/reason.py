@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from orchestrator.outcome import Outcome
 from services.api.answering import answer_json, start
+from services.api.body import JsonRoute
+from services.api.encoding import JsonAnswer
 from services.api.reason_schema import ReasonAnswer, ReasonBody
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 
 @router.post(
@@ -20,7 +22,7 @@ router = APIRouter()
 async def create(body: ReasonBody, request: Request) -> Response:
     handle = await start(request, body.core(), live=False)
 
-    def render(outcome: Outcome) -> JSONResponse:
-        return JSONResponse(ReasonAnswer.from_outcome(outcome).model_dump(mode="json"))
+    def render(outcome: Outcome) -> JsonAnswer:
+        return JsonAnswer(ReasonAnswer.from_outcome(outcome).model_dump(mode="json"))
 
     return await answer_json(request, handle, render)

@@ -9,30 +9,33 @@ from pydantic import BaseModel, Field, model_validator
 
 from orchestrator.outcome import Outcome
 from orchestrator.request import Effort, Message, ReasonRequest, SamplingWish
+from services.api.encoding import scrubbed
 from services.api.fields import (
-    ChatMessage,
+    MinP,
     ModelName,
     Penalty,
     Positive,
+    RepetitionPenalty,
     Seed,
     StopString,
     Strict,
     Technique,
     Temperature,
+    TopK,
     TopP,
-    core_messages,
 )
+from services.api.messages import Messages, Query, core_messages
 from services.api.receipt_schema import PonderaAnswer
 
 
 class SamplingOptions(Strict):
     temperature: Temperature | None = None
     top_p: TopP | None = None
-    top_k: Annotated[int, Field(ge=0)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: TopK | None = None
+    min_p: MinP | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+    repetition_penalty: RepetitionPenalty | None = None
     stop: Annotated[list[StopString], Field(max_length=4)] = Field(default_factory=list)
     json_schema: dict[str, Any] | None = None
     regex: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
@@ -42,8 +45,8 @@ class ReasonBody(Strict):
     """One query: `query` (a user message) or `messages`; an effort, or a technique with its parameters."""
 
     model: ModelName
-    query: Annotated[str, Field(min_length=1)] | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=256)] | None = None
+    query: Query | None = None
+    messages: Messages | None = None
     effort: Effort | None = None
     technique: Technique | None = None
     params: dict[str, Any] = Field(default_factory=dict)
@@ -106,11 +109,11 @@ class ReasonAnswer(PonderaAnswer):
         base = PonderaAnswer.of(outcome)
         return cls(
             id=outcome.receipt.search_id,
-            text=outcome.text,
+            text=scrubbed(outcome.text),
             answer=base.answer,
             status=base.status,
             receipt=base.receipt,
-            log=outcome.log,
+            log=scrubbed(outcome.log),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from orchestrator.outcome import Outcome
+from services.api.encoding import scrubbed
 
 
 class Tokens(BaseModel):
@@ -74,13 +75,13 @@ class PonderaAnswer(BaseModel):
         t = r.tokens
         tokens = Tokens(**{name: getattr(t, name) for name in Tokens.model_fields})
         return cls(
-            answer=outcome.answer,
+            answer=scrubbed(outcome.answer),
             status=outcome.status,
             receipt=ReceiptView(
                 search_id=r.search_id,
                 model=r.model,
                 technique=r.technique,
-                params=r.params,
+                params=scrubbed(r.params),
                 why=r.why,
                 seed=r.seed,
                 stop_reason=r.stop_reason,
@@ -88,9 +89,9 @@ class PonderaAnswer(BaseModel):
                 cap=r.cap,
                 fixed_n_tokens=r.fixed_n_tokens,
                 calls=Calls(generate=r.generate_calls, score=r.score_calls, failed=r.failed_calls),
-                failures=list(r.failures),
+                failures=scrubbed(r.failures),
                 fates=r.fates,
-                branches=[BranchView(**asdict(b)) for b in r.listed],
+                branches=[BranchView(**scrubbed(asdict(b))) for b in r.listed],
                 support=r.support,
                 tie=r.tie,
                 elapsed_ms=r.elapsed_ms,

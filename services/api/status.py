@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from orchestrator.errors import unknown_model
 from orchestrator.service import Orchestrator
+from services.api.encoding import JsonAnswer
 from services.api.reason_schema import ModelView
 from services.telemetry.metrics import Metrics
 
@@ -21,15 +22,13 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz", summary="Every model has a ready engine and the ledger can be reached")
-async def readyz(request: Request) -> JSONResponse:
+async def readyz(request: Request) -> JsonAnswer:
     orchestrator: Orchestrator = request.app.state.orchestrator
     models = await orchestrator.ready()
     ledger = await request.app.state.ledger_ready()
     ready = ledger and all(models.values())
     body = {"ready": ready, "models": models, "ledger": ledger}
-    return JSONResponse(
-        body, status_code=200 if ready else 503, headers={} if ready else {"Retry-After": "5"}
-    )
+    return JsonAnswer(body, status_code=200 if ready else 503, headers={} if ready else {"Retry-After": "5"})
 
 
 @router.get("/metrics", summary="Prometheus metrics")
