@@ -10,11 +10,13 @@ import secrets
 import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import psutil
 
+from engines import private_log
 from engines.child_watch import ChildWatch
 from engines.outbox import Outbox
 from engines.protocol import (
@@ -134,7 +136,8 @@ class EngineActor:
         except EngineError as error:
             client.outbox.put((number, error))
         except Exception as error:
-            client.outbox.put((number, EngineError(f"the engine failed: {type(error).__name__}: {error}")))
+            private_log.write("".join(traceback.format_exception(error)))
+            client.outbox.put((number, EngineError(f"the engine failed: {type(error).__name__}")))
         finally:
             client.tasks.pop(number, None)
             client.aborted.discard(number)
@@ -176,7 +179,7 @@ class EngineActor:
             return
         self._dying = True
         message = f"worker process {pid} of the engine died"
-        print(message, file=sys.stderr, flush=True)  # noqa: T201  # Ray keeps it in the worker's log
+        private_log.write(message)
         for client in self._clients.values():
             for number in list(client.tasks):
                 client.outbox.put((number, EngineLost(message)))

@@ -23,6 +23,8 @@ from engines.protocol import (
 from engines.wire import Operation, Report, pack_operations, unpack_reports
 
 _RECONNECT_S = (0.2, 2.0)
+_FORGET_S = 30.0
+"""How long the last report of a call that nobody wants any more is waited for."""
 
 
 class Pending:
@@ -58,12 +60,17 @@ class Channel:
     They share one stream of reports, and operations of one turn of the event loop go out in one message.
     When the actor is lost, its calls fail with `EngineLost`, and the channel opens itself anew as soon as
     Ray has restarted the actor; it gives up when Ray does.
+
+    A call that was aborted or abandoned, and has not ended `forget_s` seconds later, is forgotten: it would
+    keep up the signs of life for ever.
     """
 
-    def __init__(self, actor: Any, name: str, lease_s: float) -> None:
+    def __init__(self, actor: Any, name: str, lease_s: float, forget_s: float = _FORGET_S) -> None:
         self._actor = actor
         self._name = name
         self._beat_s = lease_s / 4
+        self._forget_s = forget_s
+        self._forgetting: dict[int, asyncio.TimerHandle] = {}
         self._client_id = secrets.token_hex(8)
         self._pending: dict[int, Pending] = {}
         self._numbers: dict[str, int] = {}
@@ -139,6 +146,9 @@ class Channel:
     def _forget(self, number: int) -> None:
         del self._pending[number]
         del self._numbers[self._call_ids.pop(number)]
+        timer = self._forgetting.pop(number, None)
+        if timer is not None:
+            timer.cancel()
 
     def _lose(self, what_happened: str) -> None:
         self._incarnation = None
@@ -169,6 +179,23 @@ class Channel:
         number = self._numbers.get(call_id)
         if number is not None:
             self._post(("abort", number, None))
+            self._forget_later(number)
+
+    def abandon(self, pending: Pending) -> None:
+        """Nobody takes the call's reports any more. It runs on, but not for long."""
+        pending.abandoned = True
+        if pending.number in self._pending:
+            self._forget_later(pending.number)
+
+    def _forget_later(self, number: int) -> None:
+        if number not in self._forgetting:
+            loop = asyncio.get_running_loop()
+            self._forgetting[number] = loop.call_later(self._forget_s, self._give_up, number)
+
+    def _give_up(self, number: int) -> None:
+        if self.connected:
+            self._post(("abort", number, None))
+        self._deliver((number, EngineError(f"engine {self._name!r} did not end a call in time")))
 
     def _post(self, operation: Operation) -> None:
         if not self._operations:

@@ -73,7 +73,7 @@ class RayEngine:
                 if chunk.finish is not None:
                     return
         finally:
-            pending.abandoned = True
+            self._channel.abandon(pending)
 
     async def score(self, request: ScoreRequest) -> Scores:
         pending: Pending = self._channel.open(request)
@@ -83,7 +83,7 @@ class RayEngine:
             self._channel.abort(request.call_id)
             raise
         finally:
-            pending.abandoned = True
+            self._channel.abandon(pending)
         assert isinstance(scores, Scores)
         return scores
 

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from engines import sglang_cpu, sglang_cuda
+from engines import sglang_cpu, sglang_cuda, sglang_errors
 from engines.protocol import (
     Chunk,
     EngineError,
@@ -111,7 +111,7 @@ class SGLangEngine:
             async for out in stream:
                 yield _chunk(out, call, request)
         except ValueError as error:
-            raise EngineError(f"SGLang refused the call: {error}") from error
+            raise sglang_errors.refused(error) from error
         finally:
             del self._calls[request.call_id]
 
@@ -130,7 +130,7 @@ class SGLangEngine:
                 external_trace_header=dict(request.trace) or None,
             )
         except ValueError as error:
-            raise EngineError(f"SGLang refused the call: {error}") from error
+            raise sglang_errors.refused(error) from error
         finally:
             del self._calls[request.call_id]
         meta = out["meta_info"]
@@ -232,7 +232,7 @@ def _chunk(out: dict[str, Any], call: _Call, request: GenerateRequest) -> Chunk:
     if reason is None:
         return Chunk(ids, logprobs, top)
     if reason["type"] == "abort" and reason.get("status_code") is not None:
-        raise _refusal(reason["message"], request)
+        raise sglang_errors.ended(reason, request)
     return Chunk(
         ids,
         logprobs,
@@ -248,13 +248,6 @@ def _usage(meta: dict[str, Any], call: _Call) -> Usage:
     # After a retraction SGLang counts its own output as cached too; prompt tokens are the bound.
     cached = min(meta.get("cached_tokens", call.cached_tokens), call.prompt_tokens)
     return Usage(call.prompt_tokens, cached, meta.get("completion_tokens", call.completion_tokens))
-
-
-def _refusal(message: str, request: GenerateRequest) -> EngineError:
-    for name in ("json_schema", "regex"):
-        if getattr(request.sampling, name) is not None and "grammar" in message:
-            return EngineRefused(f"{name} cannot be compiled: {message.strip()}", name)
-    return EngineError(f"SGLang ended the call: {message.strip()}")
 
 
 def _softmax(logprobs: list[float]) -> tuple[float, ...]:
