@@ -7,12 +7,15 @@ for; here the search is ended.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
 from orchestrator.handle import SearchHandle
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -28,9 +31,10 @@ async def ends_with_client(receive: Receive, handle: SearchHandle) -> AsyncItera
         try:
             while (await receive())["type"] != "http.disconnect":
                 pass
-        finally:
-            gone.set()
-            handle.stop("client_gone")
+        except Exception:
+            _log.exception("a connection cannot be watched, which counts as gone")
+        gone.set()
+        handle.stop("client_gone")
 
     task = asyncio.create_task(watch())
     try:

@@ -7,11 +7,17 @@ import httpx
 import pytest
 
 from guards.budget import Budget
+from services.api.chat_schema import ChatRequest
 from support.site import Site
 
 CHAT = "/v1/chat/completions"
 REASON = "/v1/reason"
 HI = [{"role": "user", "content": "hi"}]
+
+
+def format_with(**fields: Any) -> dict[str, Any]:
+    schema = {"name": "a", "schema": {"type": "object"}} | fields
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 async def send(site: Site, path: str, **fields: Any) -> tuple[int, dict[str, Any]]:
@@ -46,6 +52,22 @@ async def send(site: Site, path: str, **fields: Any) -> tuple[int, dict[str, Any
         (CHAT, {"pondera": {"technique": "tarot"}}, "technique", "best_of_n"),
         (CHAT, {"stream_options": {"include_usage": True}}, None, "'stream'"),
         (CHAT, {"logit_bias": {"x": 1}}, "logit_bias", "token id"),
+        (CHAT, {"logit_bias": {"9" * 5000: 1}}, "logit_bias", "1 to 10"),
+        (CHAT, {"logit_bias": {"12345678901": 1}}, "logit_bias", "1 to 10"),
+        (CHAT, {"logit_bias": {"": 1}}, "logit_bias", "token id"),
+        (CHAT, {"logit_bias": {"²": 1}}, "logit_bias", "0 to 9"),
+        (CHAT, {"logit_bias": {"٣": 1}}, "logit_bias", "0 to 9"),
+        (CHAT, {"logit_bias": {"-1": 1}}, "logit_bias", "0 to 9"),
+        (CHAT, {"logit_bias": {"1\n": 1}}, "logit_bias", "0 to 9"),
+        (CHAT, {"logit_bias": {"7": 1, "007": 2}}, "logit_bias", "twice"),
+        (CHAT, {"logit_bias": {str(i): 1 for i in range(4097)}}, "logit_bias", "4096"),
+        (CHAT, {"logit_bias": {"7": 101}}, "logit_bias.7", "less than or equal to 100"),
+        (CHAT, {"n": True}, "n", "integer"),
+        (CHAT, {"n": 0}, "n", "1"),
+        (CHAT, {"stop": 5}, "stop", "string"),
+        (CHAT, format_with(strict=False), "response_format.json_schema.strict", "false cannot"),
+        (CHAT, format_with(description="a city"), "response_format.json_schema.description", "not supported"),
+        (CHAT, format_with(name="x" * 65), "response_format.json_schema.name", "64"),
         (CHAT, {"response_format": {"type": "json_schema"}}, "response_format", "json_schema"),
         (REASON, {"query": ...}, None, "exactly one"),
         (REASON, {"messages": HI}, None, "exactly one"),
@@ -66,6 +88,24 @@ async def test_a_wrong_field_is_a_400_that_names_it_and_what_is_legal(
         assert legal in error["message"]
         assert not site.engine.requests
         assert await site.idle()
+
+
+def test_a_strict_schema_and_one_that_says_nothing_are_the_same() -> None:
+    wishes = set()
+    for fields in (format_with(), format_with(strict=True), format_with(strict=None)):
+        body = ChatRequest.model_validate({"model": "toy", "messages": HI} | fields)
+        wishes.add(body.core().sampling.json_schema)
+    assert wishes == {'{"type": "object"}'}
+
+
+async def test_no_page_loads_scripts_from_elsewhere_and_the_description_is_served(
+    open_site: Callable[..., Any],
+) -> None:
+    async with open_site("x") as site:
+        for path in ("/docs", "/redoc"):
+            assert (await site.client.get(path)).status_code == 404
+        described = (await site.client.get("/openapi.json")).json()
+        assert {CHAT, REASON} <= set(described["paths"])
 
 
 async def test_invalid_json_is_a_400(open_site: Callable[..., Any]) -> None:
