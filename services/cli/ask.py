@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from orchestrator.request import EFFORTS
+from services.api.reason_schema import ReasonAnswer
 from services.cli.options import fail
+from services.cli.terminal import plain_console, printable
 
 TIMEOUT_S = 600.0
 
@@ -39,54 +41,61 @@ def ask(
         "deadline_ms": deadline_ms,
         "seed": seed,
     }
-    console = Console(stderr=True)
     try:
-        with console.status("thinking"):
+        with plain_console(stderr=True).status("thinking"):
             response = httpx.post(
-                f"{base_url}/v1/reason",
+                f"{base_url.rstrip('/')}/v1/reason",
                 json={k: v for k, v in body.items() if v is not None},
                 headers={"Authorization": f"Bearer {api_key}"},
                 timeout=TIMEOUT_S,
                 trust_env=False,
             )
-    except httpx.HTTPError as e:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
         fail(f"no answer from {base_url}: {e}")
-    try:
-        answer = response.json()
-    except ValueError:
-        fail(f"HTTP {response.status_code} and no JSON from {base_url}")
     if response.status_code != 200:
-        fail(f"HTTP {response.status_code}: {answer['error']['message']}")
+        fail(f"HTTP {response.status_code}: {_refusal(response) or f'no error of Pondera from {base_url}'}")
+    try:
+        answer = ReasonAnswer.model_validate_json(response.content)
+    except ValueError:
+        fail(f"HTTP 200, but no answer of Pondera from {base_url}")
     if json_:
         print(response.text)
         return
     show(answer)
 
 
-def show(answer: dict[str, Any]) -> None:
+def _refusal(response: httpx.Response) -> str | None:
+    """The message of an error object; None for any other body."""
+    try:
+        message = response.json()["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return message if isinstance(message, str) else None
+
+
+def show(answer: ReasonAnswer) -> None:
     """Print an answer of `/v1/reason` with its receipt."""
-    console = Console()
-    receipt = answer["receipt"]
-    tokens, calls = receipt["tokens"], receipt["calls"]
-    console.print(answer["text"], markup=False, highlight=False)
-    console.print(
-        f"\n[bold]answer[/] {answer['answer']}   [bold]status[/] {answer['status']}", highlight=False
-    )
+    console = plain_console()
+    receipt = answer.receipt
+    tokens, calls = receipt.tokens, receipt.calls
+    console.print(printable(answer.text), soft_wrap=True)
+    line = Text("\n").append("answer", "bold").append(f" {printable(str(answer.answer))}   ")
+    console.print(line.append("status", "bold").append(f" {answer.status}"))
     table = Table(show_header=False, box=None, pad_edge=False)
     rows = {
-        "technique": f"{receipt['technique']} {receipt['params']} ({receipt['why']})",
-        "stopped": receipt["stop_reason"],
-        "branches": ", ".join(f"{n} {fate}" for fate, n in receipt["fates"].items()),
-        "support": "-" if receipt["support"] is None else f"{receipt['support']:.2f}",
-        "charged": f"{tokens['charged']} of at most {receipt['cap']} tokens: prompt {tokens['prompt']}, "
-        f"generated {tokens['generated']}, verifier {tokens['verifier']}",
-        "all samples": f"would have been charged about {receipt['fixed_n_tokens']}",
-        "prefill": f"{tokens['prefill_fresh']} fresh, {tokens['prefill_cached']} from the cache",
-        "calls": f"{calls['generate']} generate, {calls['score']} score, {calls['failed']} failed",
-        "time": f"{receipt['elapsed_ms']} ms, seed {receipt['seed']}",
+        "technique": f"{receipt.technique} {receipt.params} ({receipt.why})",
+        "stopped": receipt.stop_reason,
+        "branches": ", ".join(f"{n} {fate}" for fate, n in receipt.fates.items()),
+        "support": "-" if receipt.support is None else f"{receipt.support:.2f}",
+        "charged": f"{tokens.charged} of at most {receipt.cap} tokens: prompt {tokens.prompt}, "
+        f"generated {tokens.generated}, verifier {tokens.verifier}",
+        "all samples": f"would have been charged about {receipt.fixed_n_tokens}",
+        "prefill": f"{tokens.prefill_fresh} fresh, {tokens.prefill_cached} from the cache",
+        "calls": f"{calls.generate} generate, {calls.score} score, {calls.failed} failed",
+        "time": f"{receipt.elapsed_ms} ms, seed {receipt.seed}",
     }
-    if receipt["fixed_n_tokens"] is None:
+    if receipt.fixed_n_tokens is None:
         del rows["all samples"]
     for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table, markup=False, highlight=False)
+        table.add_row(name, printable(value))
+    console.print(table)

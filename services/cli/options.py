@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from orchestrator.settings import Settings, SettingsError, load
+from services.cli.terminal import printable
 
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", envvar="PONDERA_CONFIG", help="A YAML file of settings.")
@@ -35,5 +36,5 @@ def settings_or_exit(
 
 def fail(message: str, status: int = 1) -> NoReturn:
     """Print an error and end the command."""
-    typer.secho(f"pondera: {message}", fg="red", err=True)
+    typer.secho(f"pondera: {printable(message)}", fg="red", err=True)
     raise typer.Exit(status)

@@ -7,27 +7,27 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from orchestrator.deployment import Progress as Report
+from services.cli.terminal import plain_console
 
 
 @contextmanager
 def progress() -> Iterator[Report]:
     """Yields a function `(step, done 0..1)`: bars on a terminal, a line per finished step elsewhere."""
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     if not sys.stderr.isatty():
         began: dict[str, float] = {}
 
         def line(step: str, done: float) -> None:
             began.setdefault(step, time.monotonic())
             if done >= 1:
-                console.print(f"{step}: done in {time.monotonic() - began[step]:.1f} s", highlight=False)
+                console.print(f"{step}: done in {time.monotonic() - began[step]:.1f} s")
 
         yield line
         return
-    columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:32}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=False) as bars:
         tasks: dict[str, TaskID] = {}
 

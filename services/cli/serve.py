@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvicorn
 
-from engines.models import ModelPreparationError
-from engines.protocol import EngineError
-from guards.budget import Budget
-from guards.embedded import EmbeddedStoreError
-from guards.store import StoreUnavailable
-from guards.tenants import TenantStore
 from orchestrator.deployment import Deployment, deploy
 from orchestrator.settings import Settings, effective
 from services.api.app import create_app
+from services.cli.announce import announcement, open_door, url_of
 from services.cli.options import Config, Set, StateDir, fail, settings_or_exit
 from services.cli.progress import progress
 from services.telemetry.metrics import Metrics
 from services.telemetry.tracing import Tracing
 
-FIRST_TENANT = "default"
+_log = logging.getLogger(__name__)
 _GRACE_S = 8
 
 
@@ -61,21 +55,16 @@ def serve(
     for key, value in effective(settings):
         print(f"  {key} = {value}", file=sys.stderr)
     try:
-        asyncio.run(_until_stopped(settings))
-    except (
-        EngineError,
-        EmbeddedStoreError,
-        ModelPreparationError,
-        StoreUnavailable,
-        ValueError,
-        OSError,
-    ) as e:
-        fail(str(e))
+        asyncio.run(_until_stopped(settings, config))
+    except Exception as e:
+        # Ray and the engines have errors of many kinds; whoever starts a server needs to read the message.
+        _log.debug("the server ended", exc_info=True)
+        fail(str(e) or type(e).__name__)
 
 
-async def _until_stopped(settings: Settings) -> None:
+async def _until_stopped(settings: Settings, config: Path | None) -> None:
     """Serve until a signal comes, also while still starting; either way all is taken down in order."""
-    serving = asyncio.create_task(_serve(settings))
+    serving = asyncio.create_task(_serve(settings, config))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, serving.cancel)
@@ -86,7 +75,7 @@ async def _until_stopped(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Leaves the signals to `_until_stopped`, which must also act before and after serving."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._on_started = on_started
 
@@ -96,10 +85,10 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._on_started()
+        await self._on_started()
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, config: Path | None) -> None:
     metrics, tracing = Metrics(), Tracing(os.environ)
     try:
         # Bound first, so that a port that is taken is known before the slow part.
@@ -108,7 +97,7 @@ async def _serve(settings: Settings) -> None:
                 context = deploy(settings, tracer=tracing.tracer, observer=metrics, progress=report)
                 deployment = await context.__aenter__()
             try:
-                await _listen(settings, deployment, metrics, listener)
+                await _listen(settings, config, deployment, metrics, listener)
             finally:
                 await context.__aexit__(None, None, None)
     finally:
@@ -117,33 +106,45 @@ async def _serve(settings: Settings) -> None:
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio switches off Nagle's algorithm on the connections; without it, each
+    # answer waits some 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except OSError as e:
         listener.close()
-        raise OSError(f"cannot listen on {host}:{port}: {e.strerror}") from None
+        where = url_of(host, port).removeprefix("http://")
+        raise OSError(f"cannot listen on {where}: {e.strerror}") from None
     return listener
 
 
 async def _listen(
-    settings: Settings, deployment: Deployment, metrics: Metrics, listener: socket.socket
+    settings: Settings,
+    config: Path | None,
+    deployment: Deployment,
+    metrics: Metrics,
+    listener: socket.socket,
 ) -> None:
     app = create_app(
         deployment.orchestrator, deployment.tenants, metrics, settings.limits, deployment.store_ready
     )
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=_GRACE_S,
-        limit_concurrency=1024,
-        server_header=False,
+
+    async def announce() -> None:
+        # Not before, so that a start that fails shows no key that nobody sees again.
+        door = await open_door(deployment.tenants)
+        print(announcement(settings, config, listener.getsockname()[1], door), flush=True)
+
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=_GRACE_S,
+            server_header=False,
+        ),
+        announce,
     )
-    key = await first_key(deployment.tenants)
-    port = listener.getsockname()[1]
-    server = _Server(config, lambda: _announce(settings, port, key))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(task)
@@ -152,24 +153,3 @@ async def _listen(
         await deployment.orchestrator.close()
         server.should_exit = True
         await asyncio.wait({task}, timeout=_GRACE_S + 2)
-
-
-async def first_key(tenants: TenantStore) -> str | None:
-    """On the first start, adds the tenant `default` and returns its key; later None, since no key is kept."""
-    if await tenants.list(limit=1):
-        return None
-    return (await tenants.add(FIRST_TENANT, Budget()))[1]
-
-
-def _announce(settings: Settings, port: int, key: str | None) -> None:
-    url = f"http://{settings.host}:{port}"
-    print(f"\nPondera listens on {url}")
-    if key is None:
-        command = f"{Path(sys.argv[0]).name} tenants add-key {FIRST_TENANT}"
-        print(f"The API key was shown on the first start; for another: {command}")
-    else:
-        print(f"API key of the tenant '{FIRST_TENANT}' (shown this once): {key}")
-    shown = key or "$PONDERA_API_KEY"
-    query = {"model": settings.models[0].name, "query": "Compute (47+38)*3-29.", "effort": "high"}
-    print(f"\n  curl -s {url}/v1/reason -H 'Authorization: Bearer {shown}' \\")
-    print(f"    -H 'Content-Type: application/json' -d '{json.dumps(query)}'\n", flush=True)
