@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
+import re
+import shlex
 import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +134,68 @@ def test_a_restart_keeps_tenants_and_spending_and_shows_no_key(tmp_path: Path) -
     with live(tmp_path / "state", [TINY]) as server:
         assert time.monotonic() - began < 60
         assert server.key is None
-        with server.client(key) as client:
-            assert client.post("/v1/reason", json=QUERY).status_code == 200
+        hint = re.search(r"for another: (.*)", server.output.read_text())
+        assert hint is not None
+        words = shlex.split(hint[1])
+        assert words[:4] == ["pondera", "tenants", "add-key", "default"]
+        another = server.pondera(*words[1:])
+        for working in (key, another):
+            with server.client(working) as client:
+                assert client.post("/v1/reason", json=QUERY).status_code == 200
         line = server.pondera("tenants", "list")
         used = int(line.split("day ")[1].split("+")[0])
         assert used > charged
+
+
+def test_a_ctrl_c_that_the_whole_group_gets_ends_a_search_with_its_best_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    with live(tmp_path / "state", [TINY]) as server:
+        key = server.key
+        group = os.getpgid(server.process.pid)
+        # So many samples that some have ended and others have not when the signal comes.
+        body: dict[str, Any] = {k: v for k, v in QUERY.items() if k != "effort"}
+        body |= {"technique": "best_of_n", "params": {"n": 1024}}
+        with ThreadPoolExecutor(1) as pool, server.client() as client:
+            answer = pool.submit(client.post, "/v1/reason", json=body)
+            while not _generate_calls(server):
+                assert not answer.done(), answer.result().text
+                time.sleep(0.05)
+            assert server.stop(signal.SIGINT, group=True) == []
+            response = answer.result(timeout=10)
+        assert server.process.returncode == 0
+        assert _living(group) == []
+        # The engine was not taken down under the search, and the client got what there was.
+        assert response.status_code == 200, response.text
+        receipt = response.json()["receipt"]
+        assert (response.json()["status"], receipt["stop_reason"]) == ("partial", "shutdown")
+        charged = receipt["tokens"]["charged"]
+    with live(tmp_path / "state", [TINY]) as server:
+        assert server.key is None
+        line = server.pondera("tenants", "list")
+        assert f"day {charged}+0/" in line  # settled, and on disk
+        with server.client(key) as client:
+            assert client.post("/v1/reason", json=QUERY).json()["answer"] == "226"
+        assert server.stop(signal.SIGINT, group=True) == []
+        assert server.process.returncode == 0
+
+
+def _generate_calls(server: Live) -> int:
+    """Engine calls that have ended so far."""
+    text = httpx.get(f"{server.url}/metrics", trust_env=False, timeout=10).text
+    name = r'^pondera_engine_call_added_seconds_count\{kind="generate",model="tiny-reasoner"\} (\d+)'
+    found = re.search(name, text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _living(group: int) -> list[int]:
+    """Processes of a process group, without those that have ended and wait to be collected."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 def test_a_signal_during_the_start_leaves_nothing_behind(tmp_path: Path) -> None:

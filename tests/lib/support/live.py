@@ -66,10 +66,21 @@ class Live:
     def schedulers(self) -> list[psutil.Process]:
         return [p for p in self.processes if "sglang::scheduler" in command(p)]
 
-    def stop(self, number: int = signal.SIGTERM, within_s: float = 40) -> list[psutil.Process]:
-        """Send a signal, wait for the end, and return those of its processes that are still there."""
+    def stop(
+        self, number: int = signal.SIGTERM, within_s: float = 40, *, group: bool = False
+    ) -> list[psutil.Process]:
+        """Send a signal, wait for the end, and return those of its processes that are still there.
+
+        Args:
+            group: send it to the server's whole process group, as a terminal does with Ctrl-C.
+        """
         mine = self.processes
-        self.process.send_signal(number)
+        if group:
+            # It was started in a session of its own, so that its group is not this one's.
+            assert os.getpgid(self.process.pid) == self.process.pid
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
         self.process.wait(within_s)
         _, alive = psutil.wait_procs(mine, timeout=0.2)
         return [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
