@@ -89,9 +89,15 @@ async def open_store(settings: Settings) -> AsyncIterator[StoreClient]:
             stack.callback(handle.close)
             client = connect(handle.url)
             keeper = asyncio.create_task(_keep_alive(client, handle))
-            stack.callback(keeper.cancel)
+            stack.push_async_callback(_cancelled, keeper)
         stack.push_async_callback(client.aclose)
         yield client
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def _keep_alive(client: StoreClient, handle: StoreHandle) -> None:
@@ -102,8 +108,13 @@ async def _keep_alive(client: StoreClient, handle: StoreHandle) -> None:
             await client.ping()
         except StoreUnavailable:
             _log.warning("the embedded store is gone; starting it again")
+            # Shielded, since a thread cannot be cancelled: it must not start a store after the shutdown.
+            reviving = asyncio.ensure_future(asyncio.to_thread(handle.revive))
             try:
-                await asyncio.to_thread(handle.revive)
+                await asyncio.shield(reviving)
+            except asyncio.CancelledError:
+                await asyncio.wait({reviving})
+                raise
             except EmbeddedStoreError as e:
                 _log.error("the embedded store did not start: %s", e)
 
@@ -134,6 +145,9 @@ async def deploy(
     Raises:
         EngineError: an engine did not start.
         EmbeddedStoreError, StoreUnavailable: the store cannot be reached.
+        ModelPreparationError: the files of a model could not be made.
+        ConnectionError, RuntimeError: Ray did not start.
+        OSError: this is not Linux.
         ValueError: a model or an engine argument is not legal; the message names it.
     """
     adopt_orphans()
@@ -214,7 +228,14 @@ async def _start_models(
         return engine
 
     progress("start engines", 0.0)
-    engines = await asyncio.gather(*(start(spec) for _, _, spec in specs))
+    starts = [asyncio.create_task(start(spec)) for _, _, spec in specs]
+    try:
+        engines = await asyncio.gather(*starts)
+    except BaseException:
+        for task in starts:
+            task.cancel()
+        await asyncio.wait(starts)
+        raise
     by_model: dict[str, list[Engine]] = {m.name: [] for m in settings.models}
     for (model, _, _), engine in zip(specs, engines, strict=True):
         by_model[model.name].append(engine)
