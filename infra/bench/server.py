@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from guards.budget import Budget
 from orchestrator.deployment import deploy
 from orchestrator.settings import Settings
 from services.api.app import create_app
+from services.listen import bind
 from services.cli.progress import progress
 from services.telemetry.metrics import Metrics
 
@@ -59,7 +59,8 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, 
             app = create_app(
                 deployment.orchestrator, deployment.tenants, metrics, settings.limits, deployment.store_ready
             )
-            with socket.create_server(("127.0.0.1", 0)) as listener:
+            with bind("127.0.0.1", 0) as listener:
+                listener.listen()
                 server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
                 task = asyncio.create_task(server.serve(sockets=[listener]))
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -19,9 +19,10 @@ import uvicorn
 from orchestrator.deployment import Deployment, deploy
 from orchestrator.settings import Settings, effective
 from services.api.app import create_app
-from services.cli.announce import announcement, open_door, url_of
+from services.cli.announce import announcement, open_door
 from services.cli.options import Config, Set, StateDir, fail, settings_or_exit
 from services.cli.progress import progress
+from services.listen import bind
 from services.telemetry.metrics import Metrics
 from services.telemetry.tracing import Tracing
 
@@ -92,7 +93,7 @@ async def _serve(settings: Settings, config: Path | None) -> None:
     metrics, tracing = Metrics(), Tracing(os.environ)
     try:
         # Bound first, so that a port that is taken is known before the slow part.
-        with _bind(settings.host, settings.port) as listener:
+        with bind(settings.host, settings.port) as listener:
             with progress() as report:
                 context = deploy(settings, tracer=tracing.tracer, observer=metrics, progress=report)
                 deployment = await context.__aenter__()
@@ -102,21 +103,6 @@ async def _serve(settings: Settings, config: Path | None) -> None:
                 await context.__aexit__(None, None, None)
     finally:
         tracing.close()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio switches off Nagle's algorithm on the connections; without it, each
-    # answer waits some 40 ms for the client's delayed acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as e:
-        listener.close()
-        where = url_of(host, port).removeprefix("http://")
-        raise OSError(f"cannot listen on {where}: {e.strerror}") from None
-    return listener
 
 
 async def _listen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from orchestrator.catalog import ServedModel
 from orchestrator.service import Orchestrator
 from orchestrator.settings import LimitSettings
 from services.api.app import create_app
+from services.listen import bind
 from services.telemetry.metrics import Metrics
 from support.world import memory_tracer
 
@@ -82,7 +82,8 @@ async def serve(
         return True
 
     app = create_app(orchestrator, tenants, metrics, settings, ready)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with bind("127.0.0.1", 0) as listener:
+        listener.listen()
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         with _without_signals(server):
             task = asyncio.create_task(server.serve(sockets=[listener]))
