@@ -23,5 +23,6 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as e:
         listener.close()
-        raise OSError(f"cannot listen on {host}:{port}: {e.strerror}") from None
+        shown = f"[{host}]" if ":" in host else host
+        raise OSError(f"cannot listen on {shown}:{port}: {e.strerror}") from None
     return listener

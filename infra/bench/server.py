@@ -17,8 +17,8 @@ from guards.budget import Budget
 from orchestrator.deployment import deploy
 from orchestrator.settings import Settings
 from services.api.app import create_app
-from services.listen import bind
 from services.cli.progress import progress
+from services.listen import bind
 from services.telemetry.metrics import Metrics
 
 
