@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import sglang_cpu, sglang_cuda, sglang_errors
+from engines.grammar_check import GrammarCheck
 from engines.protocol import (
     Chunk,
     EngineError,
@@ -84,6 +85,9 @@ class SGLangEngine:
             prompt_tokens=longest - 6,
             unavailable=profile.unavailable({**profile.ARGUMENTS, **arguments}),
         )
+        self._grammars = GrammarCheck(
+            spec.model_path, sorted(self._manager.model_config.hf_eos_token_id or ())
+        )
         self._calls: dict[str, _Call] = {}
         self._numbers = count()
         self._closed = False
@@ -97,6 +101,9 @@ class SGLangEngine:
         params = sampling_params(request, self._limits, self._spec.stream_interval)
         call = self._open(request)
         try:
+            for name in ("json_schema", "regex"):
+                if (grammar := getattr(request.sampling, name)) is not None:
+                    await self._grammars.check(name, grammar)
             stream = await self._engine.async_generate(
                 input_ids=list(request.input_ids),
                 sampling_params=params,
@@ -197,6 +204,7 @@ class SGLangEngine:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._grammars.close()
             await asyncio.to_thread(self._engine.shutdown)
 
 

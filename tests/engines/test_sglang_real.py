@@ -291,6 +291,7 @@ async def test_case_24_grammars_shape_the_output(
         ({"logit_bias": ((8, math.nan),)}, "logit_bias"),
         ({"json_schema": '{"type": "wat"}'}, "json_schema"),
         ({"regex": "(["}, "regex"),
+        ({"regex": "(a{1,1000}){1,1000}"}, "regex"),
         ({"top_logprobs": 2}, "top_logprobs"),
     ],
 )
