@@ -102,7 +102,12 @@ class IncrementalDetokenizer:
         self._window.append(token)
         waiting = len(self._window) - self._settled
         after = self._decoder.decode(self._window)
-        if after.endswith(_REPLACEMENT) and waiting < _LONGEST_TAIL:
+        # A replacement character that nothing completes is one of the text itself.
+        if (
+            after.endswith(_REPLACEMENT)
+            and waiting < _LONGEST_TAIL
+            and not (self._tails and self._whole(self._window) == after)
+        ):
             return ""
         added = after[len(self._given) :]
         del self._window[: self._settled]

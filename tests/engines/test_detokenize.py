@@ -159,6 +159,17 @@ def test_bytes_that_are_no_character_do_not_hold_text_back_for_ever() -> None:
     assert text.endswith("after")
 
 
+@both
+@pytest.mark.parametrize(
+    "text", [2 * REPLACEMENT + "€", 9 * REPLACEMENT + "a", REPLACEMENT + "😀" + REPLACEMENT]
+)
+def test_replacement_characters_of_the_text_itself_are_given_at_once(
+    tokenizer: ByteTokenizer | FallbackTokenizer, text: str
+) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    assert "".join(detokenizer.push([token]) for token in tokenizer.encode(text)) == text
+
+
 def test_special_tokens_add_no_text() -> None:
     detokenizer = IncrementalDetokenizer(TOKENIZER)
     ids = [*TOKENIZER.encode("a"), TOKENIZER.end, *TOKENIZER.encode("b"), TOKENIZER.end]
