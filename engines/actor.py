@@ -73,6 +73,7 @@ class EngineActor:
         """This incarnation's name, and what it serves."""
         if self._watch is None:
             self._watch = ChildWatch(self._engine.worker_pids, self._worker_died)
+            await self._engine.freeze_garbage()
         return self._incarnation, await self._engine.info()
 
     async def load(self) -> EngineLoad:
@@ -102,7 +103,10 @@ class EngineActor:
         if client is None or incarnation != self._incarnation or self._dying:
             return False
         client.heard_at = asyncio.get_running_loop().time()
-        for what, number, request in unpack_operations(operations):
+        unpacked = unpack_operations(operations)
+        if (calls := sum(request is not None for _, _, request in unpacked)) > 1:
+            self._engine.expect(calls)
+        for what, number, request in unpacked:
             if what == "abort":
                 await self._abort(client_id, client, number)
             elif request is not None and self._calls >= _MOST_CALLS:

@@ -28,6 +28,7 @@ from engines.spec import EngineSpec
 NAMESPACE = "pondera"
 
 _LEASE_S = 15.0
+_FRESH_S = 0.5
 _READY_S = 0.8
 _LOAD_S = 2.0
 _CLOSE_S = 20.0
@@ -45,6 +46,7 @@ class RayEngine:
         self._name = name
         self._channel = Channel(actor, name, lease_s)
         self._info: EngineInfo | None = None
+        self._answered_at = -_FRESH_S
         self._closed = False
 
     @property
@@ -108,13 +110,18 @@ class RayEngine:
         return load
 
     async def ready(self) -> bool:
+        """As in the protocol. An answer of the actor stands for `_FRESH_S`, unless its stream breaks."""
         if self._closed or not self._channel.connected:
             return False
+        now = asyncio.get_running_loop().time()
+        if now - self._answered_at < _FRESH_S:
+            return True
         try:
             async with asyncio.timeout(_READY_S):
                 alive: bool = await self._actor.ping.remote()
         except (RayError, TimeoutError):
             return False
+        self._answered_at = now if alive else -_FRESH_S
         return alive
 
     async def process_ids(self) -> tuple[int, ...]:

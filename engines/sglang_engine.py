@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import pickle
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from engines.protocol import (
     Scores,
     Usage,
 )
+from engines.send_gate import SendGate
 from engines.sglang_params import Limits, check_score, sampling_params
 from engines.spec import EngineSpec
 
@@ -77,6 +79,7 @@ class SGLangEngine:
         self._manager = self._engine.tokenizer_manager
         # It would answer the death of a worker with SIGQUIT to this whole process.
         self._manager._subprocess_watchdog.stop()
+        self._gate = _install_gate(self._manager)
         self._spec = spec
         longest = self._manager.max_req_input_len + 5  # SGLang keeps 5 back for a prompt, 1 for an output
         self._limits = Limits(
@@ -159,6 +162,17 @@ class SGLangEngine:
         self._calls[request.call_id] = call
         return call
 
+    async def freeze_garbage(self) -> None:
+        """Take what is there now out of garbage collection, here and in the scheduler.
+
+        A collection that walks all that was imported stalls every call for about a tenth of a second.
+        """
+        await self._manager.freeze_gc()
+
+    def expect(self, count: int) -> None:
+        """Announce that so many calls are about to be made, so that they reach the scheduler together."""
+        self._gate.expect(count)
+
     async def abort(self, call_ids: Sequence[str]) -> None:
         for call_id in call_ids:
             self._abort(call_id, self._calls.get(call_id))
@@ -206,6 +220,37 @@ class SGLangEngine:
             self._closed = True
             await self._grammars.close()
             await asyncio.to_thread(self._engine.shutdown)
+
+
+class _Wire:
+    """Stands in for a socket, to learn what SGLang would send on it."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def send(self, data: bytes, flags: int = 0) -> None:
+        self.data = data
+
+    def send_pyobj(self, what: Any, flags: int = 0, protocol: int = pickle.DEFAULT_PROTOCOL) -> None:
+        self.data = pickle.dumps(what, protocol)
+
+
+def _install_gate(manager: Any) -> SendGate:
+    """Put a gate between SGLang's tokenizer manager and its scheduler."""
+    from sglang.srt.managers.io_struct import TokenizedGenerateReqInput, sock_send
+
+    def encode(what: Any) -> bytes:
+        wire = _Wire()
+        sock_send(wire, what)
+        return wire.data
+
+    gate = SendGate(encode, manager.send_to_scheduler.send)
+
+    def dispatch(what: Any) -> None:
+        gate.dispatch(what, request=isinstance(what, TokenizedGenerateReqInput))
+
+    manager._dispatch_to_scheduler = dispatch
+    return gate
 
 
 def _spec_arguments(spec: EngineSpec) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def default_models() -> tuple[ModelSettings, ...]:
     return (
         ModelSettings(
             name="tiny-reasoner", source="tiny-reasoner", dtype="float32", max_new_tokens=128,
-            max_total_tokens=32_768, threads=1,
+            max_total_tokens=32_768, threads=1, stream_interval=32,
         ),
         ModelSettings(
             name="smollm2-135m-instruct", source="smollm2-135m-instruct", dtype="bfloat16",

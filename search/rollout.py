@@ -9,7 +9,6 @@ its own limit is continued from its node. So token caps are exact without giving
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from dataclasses import dataclass, replace
 
 from search.contract import (
@@ -26,7 +25,8 @@ from search.contract import (
 )
 from search.equivalence import answer_key
 from search.extract import final_answer, visible_text
-from search.sample import Sample, SampleLimits, Scoring, State
+from search.sample import Sample, SampleLimits, State
+from search.score_queue import ScoreQueue
 from search.seeds import derive_seed
 from search.slices import MIN_SLICE, Want, divide, fit_whole
 from search.tree import ROOT, Tree
@@ -93,8 +93,7 @@ class Rollout:
         )
         self._next_call = 0
         self._running: dict[CallId, _Running] = {}
-        self._scoring: dict[CallId, Sample] = {}
-        self._to_score: deque[Sample] = deque()
+        self._scores = ScoreQueue()
         self._waiting: list[Sample] = []
         self._prefilled = plan.n == 1
         self._longest: Sample | None = None
@@ -115,7 +114,7 @@ class Rollout:
     @property
     def done(self) -> bool:
         """Nothing is in flight and nothing is left to ask."""
-        return not (self._scoring or self._to_score) and self.remaining == 0
+        return not self._scores and self.remaining == 0
 
     @property
     def longest(self) -> Sample | None:
@@ -141,33 +140,30 @@ class Rollout:
         score_tokens = self._plan.score_tokens or 0
         live = self.tree.live_tokens
         calls: list[Call] = []
-        if len(self._to_score) >= self._plan.score_batch or not self._running:
-            calls += self._scores(room)
+        if len(self._scores.waiting) >= self._plan.score_batch or not self._running:
+            calls += self._score(room)
         wanting = self._wanting(room.slots - len(calls))
         if not wanting:
             return calls
-        tokens = room.tokens - score_tokens * (len(calls) + len(self._to_score) + len(self._running))
+        tokens = room.tokens - score_tokens * (len(calls) + len(self._scores.waiting) + len(self._running))
         slices = self._slices(wanting, tokens, room.kv_tokens - (self.tree.live_tokens - live))
         for sample, slice_ in zip(wanting if self._prefilled else wanting[:1], slices, strict=False):
             calls.append(self._generate(sample, slice_))
         return calls
 
-    def tell(self, event: Event) -> Sample | None:
-        """Take in an event. Returns the sample that ended or whose score came, if one did."""
+    def tell(self, event: Event) -> list[Sample]:
+        """Take in an event. Returns the samples that ended or whose score came."""
         if isinstance(event, Chunk):
             self._grow(event)
-            return None
-        if isinstance(event, Generated):
+        elif isinstance(event, Generated):
             running = self._running.pop(event.call, None)
-            return None if running is None else self._end_slice(running, event.finish)
-        if isinstance(event, Scored):
-            sample = self._scoring.pop(event.call, None)
-            if sample is not None:
-                self._take_score(sample, event.score)
-            return sample
-        if isinstance(event, Failed):
+            ended = None if running is None else self._end_slice(running, event.finish)
+            return [] if ended is None else [ended]
+        elif isinstance(event, Scored):
+            return self._retired(self._scores.take(event.call, event.score))
+        elif isinstance(event, Failed):
             return self._fail(event)
-        return None
+        return []
 
     def release(self) -> None:
         """No KV is held any more: all paths, and the prompt, are prefilled again when their turn comes.
@@ -175,26 +171,23 @@ class Rollout:
         Raises:
             RuntimeError: calls are in flight.
         """
-        if self._running or self._scoring:
-            raise RuntimeError(f"{len(self._running) + len(self._scoring)} calls are in flight")
+        if self._running or self._scores.asked:
+            raise RuntimeError(f"{len(self._running) + len(self._scores.asked)} calls are in flight")
         self.tree.release()
-        for sample in [*self._waiting, *self._to_score]:
+        for sample in [*self._waiting, *self._scores.waiting]:
             sample.awake = False
         self._prefilled = self._plan.n == 1
 
     def stop(self, reason: str) -> list[CallId]:
         """End all that is under way. Returns the calls in flight, for cancelling."""
-        in_flight = sorted([*self._running, *self._scoring])
+        in_flight = sorted([*self._running, *self._scores.asked])
         for sample in [*(r.sample for r in self._running.values()), *self._waiting]:
             sample.state, sample.reason = State.STOPPED, reason
             self._retire(sample)
-        for sample in [*self._scoring.values(), *self._to_score]:
-            sample.scoring, sample.score_reason = Scoring.FAILED, f"not scored: {reason}"
+        for sample in self._scores.stop(reason):
             self._retire(sample)
         self._running.clear()
         self._waiting.clear()
-        self._scoring.clear()
-        self._to_score.clear()
         return in_flight
 
     def _wanting(self, slots: int) -> list[Sample]:
@@ -207,21 +200,19 @@ class Rollout:
         wanting += [Sample(start + i) for i in range(min(free, self.startable))]
         return wanting[:slots]
 
-    def _scores(self, room: Room) -> list[Call]:
+    def _score(self, room: Room) -> list[Call]:
         """Scores to start. One whose sample is asleep and does not fit lets the others go first."""
         score_tokens = self._plan.score_tokens or 0
         tokens, live = room.tokens, self.tree.live_tokens
         calls: list[Call] = []
-        for sample in list(self._to_score):
+        for sample in list(self._scores.waiting):
             if len(calls) >= room.slots or tokens < score_tokens:
                 break
             if not self._wake(sample, room.kv_tokens - (self.tree.live_tokens - live)):
                 continue
-            self._to_score.remove(sample)
-            sample.scoring = Scoring.ASKED
             tokens -= score_tokens
             call = Score(self._new_call(), sample.nodes[-1])
-            self._scoring[call.id] = sample
+            self._scores.ask(sample, call.id)
             calls.append(call)
         return calls
 
@@ -229,7 +220,7 @@ class Rollout:
         if sample.awake:
             return True
         need = sample.tokens + self._prompt_wake
-        if not (self._running or self._scoring):
+        if not (self._running or self._scores.asked):
             held = sum(s.tokens for s in self._waiting if s.awake)
             if need <= kv_tokens + held:
                 kv_tokens = self._put_to_sleep(self._waiting, need, kv_tokens)
@@ -247,7 +238,7 @@ class Rollout:
         if self._limits.whole:
             return fit_whole(wants, tokens, kv_tokens, score_tokens)
         slices = divide(wants, tokens, kv_tokens, score_tokens)
-        if slices or self._running or self._scoring:
+        if slices or self._running or self._scores.asked:
             return slices
         others = [s for s in self._waiting if s is not wanting[0]]
         kv_tokens = self._put_to_sleep(others, wants[0].wake + min(MIN_SLICE, wants[0].rest), kv_tokens)
@@ -337,11 +328,12 @@ class Rollout:
         key = None if answer is None else answer_key(answer)
         if key:
             sample.answer, sample.key = answer, key
-        if self._plan.score_tokens is not None and sample.visible:
-            sample.scoring = Scoring.WANTED
-            self._to_score.append(sample)
-        else:
+        scored = self._plan.score_tokens is not None and sample.visible
+        if not scored or not self._scores.add(sample, self._generated(sample)):
             self._retire(sample)
+
+    def _generated(self, sample: Sample) -> tuple[int, ...]:
+        return tuple(token for node in sample.nodes for token in self.tree[node].token_ids)
 
     def _truncate(self, sample: Sample, reason: str) -> None:
         sample.state, sample.reason = State.TRUNCATED, reason
@@ -352,25 +344,18 @@ class Rollout:
         self._ended += 1
         self._ended_tokens += sample.tokens
 
-    def _take_score(self, sample: Sample, score: float) -> None:
-        if 0.0 <= score <= 1.0:
-            sample.scoring, sample.score = Scoring.DONE, score
-        else:
-            sample.scoring, sample.score_reason = Scoring.FAILED, f"score {score} is not in 0..1"
-        self._retire(sample)
+    def _retired(self, samples: list[Sample]) -> list[Sample]:
+        for sample in samples:
+            self._retire(sample)
+        return samples
 
-    def _fail(self, event: Failed) -> Sample | None:
+    def _fail(self, event: Failed) -> list[Sample]:
         if event.call in self._running:
             sample = self._running.pop(event.call).sample
             self._prefilled = True
             self._fail_sample(sample, event.reason)
-            return sample
-        if event.call in self._scoring:
-            sample = self._scoring.pop(event.call)
-            sample.scoring, sample.score_reason = Scoring.FAILED, f"not scored: {event.reason}"
-            self._retire(sample)
-            return sample
-        return None
+            return [sample]
+        return self._retired(self._scores.fail(event.call, event.reason))
 
     def _fail_sample(self, sample: Sample, reason: str) -> None:
         sample.state, sample.reason = State.FAILED, reason

@@ -46,15 +46,17 @@ class SampleSearch(ABC):
     def tell(self, event: Event) -> list[CallId]:
         if self.finished:
             return []
-        sample = self._rollout.tell(event)
-        if sample is None:
+        samples = self._rollout.tell(event)
+        if not samples:
             return []
-        if sample.state is State.COMPLETE and sample.index not in self._ended:
-            self._ended.add(sample.index)
+        for sample in samples:
+            if sample.state is State.COMPLETE and sample.index not in self._ended:
+                self._ended.add(sample.index)
+                if sample.has_text:
+                    self._complete.append(sample)
             if sample.has_text:
-                self._complete.append(sample)
-        if sample.has_text:
-            self._take(sample)
+                self._take(sample)
+        if any(sample.has_text for sample in samples):
             self._chosen = self._choose()
         self._stop_reason = self._all_done() if self._rollout.done else self._enough()
         return [] if self._stop_reason is None else self._rollout.stop(self._stop_reason)

@@ -39,7 +39,9 @@ def test_effort_high_gives_the_right_number_and_a_receipt_that_adds_up(server: L
     assert sum(b["tokens"] for b in receipt["branches"]) == tokens["generated"]
     assert sum(receipt["fates"].values()) == 16
     assert all(0 <= b["score"] <= 1 for b in receipt["branches"] if b["fate"] in ("chosen", "agreed"))
-    assert receipt["calls"] == {"generate": 16, "score": 16, "failed": 0}
+    assert receipt["calls"]["generate"] == 16
+    assert 1 <= receipt["calls"]["score"] <= 16, "samples of the same tokens share a score"
+    assert receipt["calls"]["failed"] == 0
     assert receipt["fixed_n_tokens"]
 
 
@@ -188,11 +190,15 @@ def test_every_call_is_a_span_of_the_clients_trace(server: Live, collector: Coll
             json={"model": "tiny-reasoner", "query": QUERY, "technique": "best_of_n", "params": {"n": 4}},
             headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"},
         )
-    spans = collector.wait_for(lambda ss: sum(s.trace_id.hex() == trace for s in ss) >= 9)
+    spans = collector.wait_for(
+        lambda ss: any(s.parent_span_id.hex() == "00f067aa0ba902b7" for s in ss)
+    )
     mine = [s for s in spans if s.trace_id.hex() == trace]
     root = next(s for s in mine if s.parent_span_id.hex() == "00f067aa0ba902b7")
     calls = [s for s in mine if s is not root]
-    assert sorted(s.name for s in calls) == ["generate tiny-reasoner"] * 4 + ["score tiny-reasoner"] * 4
+    names = [s.name for s in calls]
+    assert names.count("generate tiny-reasoner") == 4
+    assert 1 <= names.count("score tiny-reasoner") == len(calls) - 4 <= 4
     assert {s.parent_span_id for s in calls} == {root.span_id}
     for call in calls:
         a = attributes(call)

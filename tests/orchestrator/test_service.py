@@ -108,7 +108,7 @@ async def test_case_13_every_token_is_charged_once_losers_and_verifier_included(
     assert outcome.answer == "7"
     assert tokens.prompt == prompt
     assert tokens.generated == 2 * (len("Answer: 7") + 1) + 2 * (len("Answer: 10") + 1)
-    assert tokens.verifier == 4 * 2
+    assert tokens.verifier == 2 * 2, "two different texts, each scored once"
     assert tokens.charged == tokens.prompt + tokens.generated + tokens.verifier
     assert await desk.used() == tokens.charged
     assert await desk.nothing_left()

@@ -171,7 +171,9 @@ class World:
         if script.fails_after is not None:
             end = min(end, script.fails_after)
         pieces = script.pieces[at:end]
-        return Chunk(call.id, tuple(range(100 + at, 100 + at + len(pieces))), "".join(pieces))
+        # Equal scripts have equal tokens, and so one score; unequal ones never do.
+        first = 100 + 1000 * self.scripts.index(script) + at
+        return Chunk(call.id, tuple(range(first, first + len(pieces))), "".join(pieces))
 
     def script(self, search: Search, call: Call) -> Script:
         assert not hasattr(call, "max_new_tokens") or isinstance(call, Generate)

@@ -154,7 +154,28 @@ def test_scores_wait_for_their_batch_while_samples_run_and_no_longer() -> None:
     others = [c for c in search.ask(ample) if isinstance(c, Generate)]
     search.tell(Generated(first.id, "stop"))
     assert search.ask(ample) == []
-    for call in others:
-        search.tell(Chunk(call.id, (7,), "Answer: 7"))
+    for token, call in enumerate(others):
+        search.tell(Chunk(call.id, (token,), "Answer: 7"))
         search.tell(Generated(call.id, "stop"))
     assert [type(c) for c in search.ask(ample)] == [Score] * 3
+
+
+def test_samples_of_the_very_same_tokens_are_scored_once_and_share_the_score() -> None:
+    same, other = says("1", score=0.4), says("2", score=0.7)
+    search = BestOfN(PROMPT, BestOfNParams(n=5, width=5), LIMITS, COSTS, 7)
+    world = World([same, other, same, same, other], costs=COSTS)
+    one_by_one(world, search, list(range(5)))
+    assert search.finished
+    assert len([c for c in world.asked if isinstance(c, Score)]) == 2
+    assert [b.score for b in search.branches()] == [0.4, 0.7, 0.4, 0.4, 0.7]
+    best = search.best()
+    assert best is not None
+    assert best.answer == "2"
+    assert best.support == pytest.approx(1.4 / 2.6)
+
+
+def test_a_failed_score_is_missing_from_all_that_share_it() -> None:
+    same, other = dataclasses.replace(says("1"), score_fails=True), says("2", score=0.2)
+    search = run([same, other, same])
+    assert [b.score for b in search.branches()] == [None, 0.2, None]
+    assert answer(search) == "2"
