@@ -47,6 +47,7 @@ class LeaseKeeper:
         self._lease_s = lease_s
         self._pauses_s = tuple(settle_pauses_s)
         self._renewer: asyncio.Task[None] | None = None
+        self._leaving = False
         self.lost = asyncio.Event()
         """Set when the hold is gone: from here on the tokens are no longer set aside. Stop the search."""
         self.settled: Settled | None = None
@@ -73,7 +74,9 @@ class LeaseKeeper:
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()
         lease_end = loop.time() + self._lease_s
-        while True:
+        # The flag, since a cancellation can be swallowed: `asyncio.wait_for`, which redis-py uses, does so in
+        # Python 3.11 when what it waits for is done in that moment.
+        while not self._leaving:
             await asyncio.sleep(self._lease_s / 3)
             asked = loop.time()
             try:
@@ -89,6 +92,7 @@ class LeaseKeeper:
                 return
 
     async def _finish(self) -> None:
+        self._leaving = True
         if self._renewer is not None:
             self._renewer.cancel()
             (outcome,) = await asyncio.gather(self._renewer, return_exceptions=True)

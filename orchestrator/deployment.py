@@ -97,8 +97,10 @@ async def open_store(settings: Settings) -> AsyncIterator[StoreClient]:
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait until it has ended."""
-    task.cancel()
-    await asyncio.wait({task})
+    while not task.done():
+        # Again and again, since a library on the way may take a cancellation for a fault of its own.
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.5)
 
 
 async def _keep_alive(client: StoreClient, handle: StoreHandle) -> None:

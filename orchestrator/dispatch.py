@@ -102,11 +102,13 @@ class Dispatcher:
         )
         path = self._tree.path_ids(call.parent)
         request = GenerateRequest(self._call_id(call.id), path, sampling, cache_salt=self._salt, trace=trace)
+        finished = False
+        # To the very end, so that the engine's own clean-up has run when the call counts as over.
         async for chunk in engine.generate(request):
+            finished |= chunk.finish is not None
             self._arrive(call.id, chunk)
-            if chunk.finish is not None:
-                return
-        self._arrive(call.id, EngineError("the engine ended a stream without saying how it finished"))
+        if not finished:
+            self._arrive(call.id, EngineError("the engine ended a stream without saying how it finished"))
 
     async def _score(
         self, call: contract.Score | contract.Check, engine: Engine, trace: dict[str, str]

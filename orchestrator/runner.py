@@ -213,7 +213,8 @@ class SearchRun:
     async def _wait(self, seconds: float | None) -> None:
         if not self._arrived and self.stop_reason is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
         self._wake.clear()
 
     def _take_arrivals(self) -> None:
@@ -342,7 +343,8 @@ class SearchRun:
             self._wake.clear()
             if not self._arrived:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), left)
+                    async with asyncio.timeout(left):
+                        await self._wake.wait()
             self._take_arrivals()
         for running in list(self._running.values()):
             self._end(running, None, None, "its end was not seen in time")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -166,3 +168,25 @@ async def test_a_broken_meter_is_not_passed_over(client: StoreClient) -> None:
     with pytest.raises(RuntimeError, match="meter"):
         async with LeaseKeeper(ledger, T, "s", broken, lease_s=30):
             pass
+
+
+async def test_a_renewal_that_swallows_its_cancellation_does_not_keep_the_hold(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11's `wait_for` returns a result that is ready instead of the cancellation."""
+    await ledger.reserve("acme", Budget(), "s1", 100, 0.3)
+    renewing = asyncio.Event()
+    renew = ledger.renew
+
+    async def swallows(*args: Any) -> bool:
+        renewing.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        return await renew(*args)
+
+    monkeypatch.setattr(ledger, "renew", swallows)
+    async with asyncio.timeout(5), LeaseKeeper(ledger, "acme", "s1", lambda: 7, lease_s=0.3) as keeper:
+        await renewing.wait()
+    assert keeper.settled is not None
+    assert keeper.settled.charged == 7
+    assert await ledger.in_flight("acme") == 0
