@@ -190,9 +190,7 @@ def test_every_call_is_a_span_of_the_clients_trace(server: Live, collector: Coll
             json={"model": "tiny-reasoner", "query": QUERY, "technique": "best_of_n", "params": {"n": 4}},
             headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"},
         )
-    spans = collector.wait_for(
-        lambda ss: any(s.parent_span_id.hex() == "00f067aa0ba902b7" for s in ss)
-    )
+    spans = collector.wait_for(lambda ss: any(s.parent_span_id.hex() == "00f067aa0ba902b7" for s in ss))
     mine = [s for s in spans if s.trace_id.hex() == trace]
     root = next(s for s in mine if s.parent_span_id.hex() == "00f067aa0ba902b7")
     calls = [s for s in mine if s is not root]
