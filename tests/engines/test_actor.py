@@ -31,6 +31,9 @@ class Broken:
     def __init__(self, spec: EngineSpec) -> None:
         self.aborted: list[str] = []
 
+    async def freeze_garbage(self) -> None:
+        return None
+
     async def info(self) -> EngineInfo:
         return EngineInfo("m", "e", "1", "cpu", "float32", 10, 10, 1)
 
