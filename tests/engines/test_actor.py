@@ -34,6 +34,9 @@ class Broken:
     async def freeze_garbage(self) -> None:
         return None
 
+    def expect(self, count: int) -> None:
+        return None
+
     async def info(self) -> EngineInfo:
         return EngineInfo("m", "e", "1", "cpu", "float32", 10, 10, 1)
 
