@@ -21,7 +21,24 @@ def run_scheduler(*args: Any, **kwargs: Any) -> None:
     from engines.seeded_sampler import install_seeded_sampler
 
     install_seeded_sampler()
+    _share_the_world_group()
     run_scheduler_process(*args, **kwargs)
+
+
+def _share_the_world_group() -> None:
+    """Let all process groups of a world of one process be its world group, which has the same member.
+
+    Each further gloo group has threads of its own that wake up a hundred times a second; SGLang makes about
+    a dozen of them, which cost more than all else in an idle engine.
+    """
+    import torch.distributed as dist
+
+    original = dist.new_group
+
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        return dist.group.WORLD if dist.get_world_size() == 1 else original(*args, **kwargs)
+
+    dist.new_group = new_group
 
 
 def run_detokenizer(*args: Any, **kwargs: Any) -> None:
