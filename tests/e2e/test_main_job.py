@@ -207,7 +207,15 @@ def test_every_call_is_a_span_of_the_clients_trace(server: Live, collector: Coll
 
 def test_the_command_line_asks_and_prints_the_receipt(server: Live) -> None:
     out = server.pondera(
-        "ask", QUERY, "--effort", "high", "--base-url", server.url, PONDERA_API_KEY=server.key or ""
+        "ask",
+        QUERY,
+        "--effort",
+        "high",
+        "--seed",
+        "3",
+        "--base-url",
+        server.url,
+        PONDERA_API_KEY=server.key or "",
     )
     assert "answer 226" in out
     assert "charged" in out
