@@ -17,9 +17,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 ENV_PREFIX = "PONDERA_"
 ENV_DELIMITER = "__"
-# Read by the command line, not settings of the server.
 MOST_MESSAGES = 65_536
 """The largest `limits.max_messages`; schemas refuse longer lists without looking at them."""
+# Read by the command line, not settings of the server.
 CLIENT_VARIABLES = frozenset({"PONDERA_API_KEY", "PONDERA_BASE_URL", "PONDERA_CONFIG"})
 
 
