@@ -97,7 +97,7 @@ def test_a_deadline_gives_what_there_is_by_then(server: Live) -> None:
         answer = client.post("/v1/reason", json=body).json()
     assert (answer["status"], answer["answer"]) == ("partial", None)
     assert answer["receipt"]["stop_reason"] == "deadline"
-    assert len(answer["text"]) > 10
+    assert answer["text"].strip()
     assert answer["receipt"]["elapsed_ms"] < 9000
 
 
