@@ -69,7 +69,7 @@ def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings,
     choice = _choice(request, model)
     technique = TECHNIQUES[choice.technique]
     params = _params(technique, choice.params)
-    scores = technique.needs_score(params)
+    scores = "score" in technique.needs(params)
     if scores and model.process_reward is None:
         raise RequestRefused(
             f"technique {technique.name!r} needs a verifier, and {model.name!r} has none; "
@@ -169,7 +169,7 @@ def _params(technique: Technique, given: Mapping[str, object]) -> Any:
 
 
 def _unscored() -> list[str]:
-    return [t.name for t in TECHNIQUES.values() if not t.needs_score(t.params_type())]
+    return [t.name for t in TECHNIQUES.values() if not t.needs(t.params_type())]
 
 
 def _prompt(request: ReasonRequest, model: ServedModel) -> tuple[int, ...]:

@@ -75,6 +75,16 @@ class Ballot:
         self._votes += 1
         self._weight += Fraction(weight)
 
+    def merge(self, key: str, into: str) -> None:
+        """All votes for one answer count for another, since both are the same. Unknown keys are ignored."""
+        group = self._groups.pop(key, None)
+        if group is None:
+            return
+        target = self._groups.setdefault(into, Group(into, first=group.first))
+        target.weight += group.weight
+        target.samples += group.samples
+        target.first = min(target.first, group.first)
+
     def groups(self) -> list[Group]:
         """All groups, the leading one first."""
         return sorted(self._groups.values(), key=lambda g: (-g.weight, g.first))

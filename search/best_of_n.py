@@ -24,11 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from search.ballot import Ballot
-from search.contract import Candidate, Costs
+from search.choice import Choice
+from search.contract import CallId, Candidate
+from search.ground import Ground
 from search.params import MAX_SAMPLES, require_int, require_one_of
 from search.rollout import Plan
-from search.sample import Sample, SampleLimits
+from search.sample import Sample
 from search.sampling import SampleSearch
 
 
@@ -39,6 +40,8 @@ class BestOfNParams:
     Args:
         n: samples.
         width: how many run at once.
+        by: what ranks the samples: the verifier's `score`, or a `check` of the answer. A check ends the
+            search at the first answer that is right.
         aggregate: `weighted` adds the scores of equal answers, `max` takes the highest score.
         score_batch: complete samples scored together while others still run; 1 scores each as it ends.
         max_retries: how many failed samples are replaced.
@@ -49,6 +52,7 @@ class BestOfNParams:
 
     n: int = 16
     width: int = 16
+    by: Literal["score", "check"] = "score"
     aggregate: Literal["weighted", "max"] = "weighted"
     score_batch: int = 16
     max_retries: int = 2
@@ -57,6 +61,7 @@ class BestOfNParams:
         require_int("n", self.n, 1, MAX_SAMPLES)
         require_int("width", self.width, 1, MAX_SAMPLES)
         require_int("score_batch", self.score_batch, 1, MAX_SAMPLES)
+        require_one_of("by", self.by, ("score", "check"))
         require_one_of("aggregate", self.aggregate, ("weighted", "max"))
         require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
@@ -69,94 +74,37 @@ class BestOfN(SampleSearch):
     winner's share of the score mass (`weighted`). An upper bound, good for comparing searches.
     """
 
-    def __init__(
-        self,
-        prompt_ids: tuple[int, ...],
-        params: BestOfNParams,
-        limits: SampleLimits,
-        costs: Costs,
-        seed: int,
-    ) -> None:
-        plan = Plan(
-            params.n,
-            params.width,
-            params.max_retries,
-            score_tokens=costs.score_tokens,
-            score_batch=params.score_batch,
-        )
-        super().__init__(prompt_ids, limits, plan, seed)
+    def __init__(self, params: BestOfNParams, ground: Ground) -> None:
+        verify: Literal["score", "check"] = "check" if params.by == "check" else "score"
+        plan = Plan(params.n, params.width, params.max_retries, verify=verify, score_batch=params.score_batch)
+        super().__init__(ground, plan)
+        self._by_check = params.by == "check"
         self._weighted = params.aggregate == "weighted"
-        self._scores = Ballot()
-        self._votes = Ballot()
-        self._top: Sample | None = None
-        self._scored: set[int] = set()
-        self._counted: set[int] = set()
+        self._choice = Choice(weighted=self._weighted, begin=ground.root)
 
-    def _take(self, sample: Sample) -> None:
-        if sample.key is None:
-            return
-        if sample.index not in self._counted:
-            self._counted.add(sample.index)
-            self._votes.add(sample.key, sample.index)
-        if sample.score is not None and sample.index not in self._scored:
-            self._scored.add(sample.index)
-            self._scores.add(sample.key, sample.index, sample.score)
-            if self._top is None or _by_score(sample) < _by_score(self._top):
-                self._top = sample
+    def _take(self, sample: Sample) -> list[CallId]:
+        self._choice.take(sample)
+        return []
 
-    def _choose(self) -> Candidate:
-        if self._top is not None:
-            return self._by_scores(self._top)
-        standing = self._votes.standing()
-        if standing is not None:
-            sample = self._rollout.samples[standing.samples[0]]
-            return self._candidate(sample, standing.share, standing.tie)
-        return self._candidate(min(self._complete, key=_by_score), 1.0, tie=False)
+    def _merge(self, key: str, into: str) -> None:
+        self._choice.merge(key, into)
 
-    def _by_scores(self, top: Sample) -> Candidate:
-        standing = self._scores.standing()
-        assert standing is not None
-        samples = self._rollout.samples
-        if self._weighted:
-            best = min((samples[i] for i in standing.samples), key=_by_score)
-            return self._candidate(best, standing.share, standing.tie)
-        groups = {g.key: g for g in self._scores.groups()}
-        own = groups[top.key or ""]
-        mass = sum(g.weight for g in groups.values())
-        share = float(own.weight / mass) if mass else len(own.samples) / len(self._scores)
-        tie = any(samples[i].score == top.score and samples[i].key != top.key for i in self._scored)
-        return self._candidate(top, share, tie)
+    def _choose(self) -> Candidate | None:
+        return self._choice.candidate()
 
-    def _candidate(self, sample: Sample, support: float, tie: bool) -> Candidate:
-        return Candidate(
-            sample.nodes[-1], sample.answer, sample.key, True, score=sample.score, support=support, tie=tie
-        )
+    def _enough(self) -> str | None:
+        if self._by_check and any(s.verdict == "right" for s in self._complete):
+            return "verified"
+        return None
 
     def _fate(self, sample: Sample, chosen: Candidate) -> tuple[str, str]:
-        if sample.key == chosen.key:
-            return "agreed", "the same answer as the chosen one"
-        if self._top is None:
-            return "outvoted", self._why_chosen(chosen)
-        return "outscored", sample.score_reason or self._why_chosen(chosen)
+        return self._choice.fate(sample, chosen)
 
     def _why_chosen(self, chosen: Candidate) -> str:
-        if chosen.key is None:
-            return "no sample wrote a final answer"
-        if self._top is None:
-            return f"{chosen.support:.0%} of the votes; no sample has a score"
-        if self._weighted:
-            why = f"{chosen.support:.0%} of the score mass is for {chosen.answer}"
-        else:
-            why = f"the highest score, {chosen.score:.3f}"
-        return f"{why}, a tie that the earliest sample decides" if chosen.tie else why
+        return self._choice.why(chosen)
 
     def _expected_gain(self) -> float:
         if self._chosen is None:
             return 1.0
         sure = self._chosen.support if self._weighted else self._chosen.score or 0.0
         return (1.0 - sure) / (len(self._complete) + 1)
-
-
-def _by_score(sample: Sample) -> tuple[bool, bool, float, int]:
-    """Sort key, best first: text outside thinking, scored, the higher score, the earlier sample."""
-    return (not sample.visible, sample.score is None, -(sample.score or 0.0), sample.index)

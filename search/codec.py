@@ -21,6 +21,8 @@ def encode(value: Any) -> Any:
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {"map": {str(k): encode(v) for k, v in value.items()}}
     if isinstance(value, tuple | list):
         return [encode(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -44,5 +46,7 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_decoded(v) for v in value)
     if isinstance(value, dict):
+        if "map" in value:
+            return {name: _decoded(v) for name, v in value["map"].items()}
         return _NOT_FINITE[value["float"]]
     return value

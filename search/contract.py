@@ -36,34 +36,76 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Continue the path that ends at `parent` into the new node `node`. Worst case: `max_new_tokens`."""
+    """Continue the path that ends at `parent` into the new node `node`.
+
+    Worst case: `given_tokens` + `max_new_tokens`.
+
+    Args:
+        given_tokens: tokens at the end of the parent's path that the search wrote itself and that no earlier
+            call has paid for; they are charged with this one, as prompt. Their KV is in the live tree.
+        temperature: None is the request's own.
+        until: strings that end the generation beside the request's own stop strings. The one that is met
+            stays in the text; the call then ends with `step`.
+        logprobs: 0 for none; 1: every chunk has its tokens' log-probabilities; k > 1: and the mean of the k
+            likeliest ones too.
+        constrained: whether the request's grammar (JSON schema, regex) and penalties hold for this call.
+        tier: the engine tier that runs it, 0 being the request's own model.
+    """
 
     id: CallId
     parent: NodeId
     node: NodeId
     max_new_tokens: int
     seed: int
+    given_tokens: int = 0
     temperature: float | None = None
-    """None: the request's own temperature."""
+    until: tuple[str, ...] = ()
+    logprobs: int = 0
+    constrained: bool = True
+    tier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How promising is the path that ends at `node`? Worst case: `Costs.score_tokens`."""
+    """How promising is the path that ends at `node`? Worst case: `Costs.score_tokens`.
+
+    `begin`: what is judged starts after this node.
+    """
 
     id: CallId
     node: NodeId
+    begin: NodeId = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Is the finished answer on the path that ends at `node` right?"""
+    """Is the finished answer on the path that ends at `node` right? Worst case: `Costs.check_tokens`."""
 
     id: CallId
     node: NodeId
+    begin: NodeId = 0
 
 
-Call: TypeAlias = Generate | Score | Check
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Which of two finished answers is better? Worst case: `Costs.compare_tokens`."""
+
+    id: CallId
+    node: NodeId
+    other: NodeId
+    begin: NodeId = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Equate:
+    """Are two answers, neither of which is a plain number, mathematically the same? Costs no tokens."""
+
+    id: CallId
+    answer: str
+    other: str
+
+
+Call: TypeAlias = Generate | Score | Check | Compare | Equate
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +117,27 @@ class Chunk:
     text: str
     logprobs: tuple[float, ...] = ()
     """One natural-log probability per token, or empty when they were not asked for."""
+    top_means: tuple[float, ...] = ()
+    """Per token, the mean log-probability of the likeliest tokens at its place, where asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
     """A `Generate` ended; all its tokens have come as chunks.
 
-    `stop`: the model ended its turn or met a stop string. `length`: it used up `max_new_tokens`.
-    `context`: the model's context is full, so that the path cannot be continued.
+    Args:
+        finish: `stop`: the model ended its turn or met a stop string of the request. `step`: it met one of
+            the call's `until`. `length`: it used up `max_new_tokens`. `context`: the model's context is full,
+            so that the path cannot be continued.
+        matched: the string of `until` that was met.
+        matched_tokens: the last tokens of the node that are just that string; 0 when it does not begin at
+            a token of its own.
     """
 
     call: CallId
-    finish: Literal["stop", "length", "context"]
+    finish: Literal["stop", "step", "length", "context"]
+    matched: str | None = None
+    matched_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +158,22 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """A `Compare` came back: the probability (0..1) that `node` is better than `other`."""
+
+    call: CallId
+    first_better: float
+
+
+@dataclass(frozen=True, slots=True)
+class Equated:
+    """An `Equate` came back; None when nothing could be said (an error, or the time was over)."""
+
+    call: CallId
+    same: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A call failed: the engine was lost, refused or timed out. Its chunks so far stay in the tree."""
 
@@ -114,7 +181,7 @@ class Failed:
     reason: str
 
 
-Event: TypeAlias = Chunk | Generated | Scored | Checked | Failed
+Event: TypeAlias = Chunk | Generated | Scored | Checked | Compared | Equated | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +189,7 @@ class Candidate:
     """An answer a search would give if it had to stop now.
 
     Args:
-        node: the last node of the path; its text is `tree.path_text(node)`.
+        node: the last node of the path; its text is `tree.path_text(node, begin)`.
         answer: the extracted final answer as the model wrote it, or None if it wrote none.
         key: the normal form by which answers are grouped, or None.
         complete: the model ended by itself. False marks a text cut short; it never has an answer.
@@ -138,14 +205,18 @@ class Candidate:
     score: float | None = None
     support: float = 1.0
     tie: bool = False
+    begin: NodeId = 0
+    """The answer's text starts after this node: the root, or a later turn of the same conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One branch of a search, for the receipt.
+    """One branch of a search, for the receipt. The tokens of all branches add up to all that were generated.
 
     `fate`: running | chosen | agreed (same answer as the chosen one) | outvoted | outscored | stopped
-    (cut off when the search had decided) | no_answer | truncated | failed.
+    (cut off when the search had decided) | no_answer | truncated | failed | wrong (a check said so) |
+    filtered (its confidence was too low) | expanded (a step that others go on from) | pruned (a step that
+    nobody went on from).
     """
 
     nodes: tuple[NodeId, ...]
@@ -158,10 +229,25 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What calls other than `Generate` cost, in charged tokens, known before they start."""
+    """What calls other than `Generate` cost at most, in charged tokens."""
 
     score_tokens: int = 0
     check_tokens: int = 0
+    compare_tokens: int = 0
+
+    def of(self, call: Call) -> int:
+        """Charged tokens that a call may cost at most."""
+        match call:
+            case Generate():
+                return call.given_tokens + call.max_new_tokens
+            case Score():
+                return self.score_tokens
+            case Check():
+                return self.check_tokens
+            case Compare():
+                return self.compare_tokens
+            case Equate():
+                return 0
 
 
 class Search(Protocol):
@@ -181,8 +267,9 @@ class Search(Protocol):
     def ask(self, room: Room) -> list[Call]:
         """Calls to start now: at most `room.slots`, and of worst cases summing to at most `room.tokens`.
 
-        The growth of `tree.live_tokens` by the ask itself (what it wakes, less what it puts to sleep) and
-        the worst cases of its `Generate` calls are together at most `room.kv_tokens`.
+        The growth of `tree.live_tokens` by the ask itself (what it wakes and what it writes itself, less
+        what it puts to sleep) and the `max_new_tokens` of its `Generate` calls are together at most
+        `room.kv_tokens`.
 
         An empty list with nothing in flight and `finished` false means that the room is too small.
         """

@@ -65,6 +65,11 @@ def answer_key(answer: str) -> str:
     return _COMMA_SPACE.sub(", ", text)
 
 
+def is_number(key: str) -> bool:
+    """Whether a key is that of a plain number, so that only its equal is the same answer."""
+    return _number(key) is not None
+
+
 def _without_latex(text: str) -> str:
     text = _SPACING.sub(lambda m: "," if m.group() == "{,}" else "", text)
     text = _TEXT_COMMAND.sub(r"\1", text)

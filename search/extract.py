@@ -44,6 +44,12 @@ _SENTENCE = re.compile(r"(\$[^$\n]+\$|[-+\u2212]?[0-9][0-9,/]*(?:\.[0-9]+)?)[.;]
 _MARKUP = " \t\r\n*_`"
 
 
+def is_thinking(text: str, thinking: ThinkingMarkers) -> bool:
+    """Whether the end of the text lies within a thinking section."""
+    opened, closed = text.rfind(thinking.open), text.rfind(thinking.close)
+    return opened > closed or (thinking.starts_inside and closed < 0)
+
+
 def visible_text(text: str, thinking: ThinkingMarkers | None) -> str:
     """The text outside thinking; sections that thinking parts are joined by a line break.
 

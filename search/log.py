@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from search.codec import decode, encode
@@ -20,7 +20,11 @@ from search.contract import (
     Check,
     Checked,
     Chunk,
+    Compare,
+    Compared,
     Costs,
+    Equate,
+    Equated,
     Event,
     Failed,
     Generate,
@@ -31,17 +35,27 @@ from search.contract import (
     Search,
 )
 from search.extract import ThinkingMarkers
+from search.ground import NO_PHRASES, Phrase
 from search.registry import TECHNIQUES, Technique
 from search.sample import SampleLimits
+from search.tool_calls import ToolMarkers
 from search.tree import Tree
 
-FORMAT = 2
-_CALLS: Mapping[str, type[Any]] = {"generate": Generate, "score": Score, "check": Check}
+FORMAT = 3
+_CALLS: Mapping[str, type[Any]] = {
+    "generate": Generate,
+    "score": Score,
+    "check": Check,
+    "compare": Compare,
+    "equate": Equate,
+}
 _EVENTS: Mapping[str, type[Any]] = {
     "chunk": Chunk,
     "generated": Generated,
     "scored": Scored,
     "checked": Checked,
+    "compared": Compared,
+    "equated": Equated,
     "failed": Failed,
 }
 
@@ -56,6 +70,7 @@ class Header:
     costs: Costs
     seed: int
     prompt_ids: tuple[int, ...]
+    phrases: Mapping[str, Phrase] = field(default_factory=lambda: NO_PHRASES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +138,7 @@ class EventLog:
 
         The same log always gives the same bytes.
         """
-        header = {"format": FORMAT, "max_entries": self.max_entries, **encode(self.header)}
+        header = {"format": FORMAT, "max_entries": self.max_entries, **_header_out(self.header)}
         lines = [_line(header), *(_line(_entry_out(e)) for e in self.entries)]
         return [*lines, _line({"truncated": True})] if self.truncated else lines
 
@@ -204,7 +219,9 @@ def build(header: Header, techniques: Mapping[str, Technique] = TECHNIQUES) -> S
     if header.technique not in techniques:
         raise ValueError(f"unknown technique {header.technique!r}")
     technique = techniques[header.technique]
-    return technique.build(header.prompt_ids, header.params, header.limits, header.costs, header.seed)
+    return technique.build(
+        header.prompt_ids, header.params, header.limits, header.costs, header.seed, header.phrases
+    )
 
 
 def record(header: Header, max_entries: int, techniques: Mapping[str, Technique] = TECHNIQUES) -> Recorder:
@@ -261,13 +278,19 @@ def _entry_in(row: Mapping[str, Any]) -> Entry:
     return Told(_untagged(row["tell"], _EVENTS), tuple(int(c) for c in row["cancel"]))
 
 
+def _header_out(header: Header) -> dict[str, Any]:
+    row: dict[str, Any] = encode(replace(header, phrases=NO_PHRASES))
+    return row | {"phrases": {name: encode(phrase) for name, phrase in header.phrases.items()}}
+
+
 def _header_in(row: Mapping[str, Any], techniques: Mapping[str, Technique]) -> Header:
     name = row["technique"]
     if name not in techniques:
         raise ValueError(f"unknown technique {name!r}")
     limits = dict(row["limits"])
-    if limits["thinking"] is not None:
-        limits["thinking"] = decode(ThinkingMarkers, limits["thinking"])
+    for field_name, kind in (("thinking", ThinkingMarkers), ("tool_calls", ToolMarkers)):
+        if limits[field_name] is not None:
+            limits[field_name] = decode(kind, limits[field_name])
     return Header(
         technique=name,
         params=decode(techniques[name].params_type, row["params"]),
@@ -275,6 +298,7 @@ def _header_in(row: Mapping[str, Any], techniques: Mapping[str, Technique]) -> H
         costs=decode(Costs, row["costs"]),
         seed=int(row["seed"]),
         prompt_ids=tuple(int(t) for t in row["prompt_ids"]),
+        phrases={name: decode(Phrase, phrase) for name, phrase in row["phrases"].items()},
     )
 
 

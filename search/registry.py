@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from search.best_of_n import BestOfN, BestOfNParams
 from search.contract import Costs, Search
+from search.ground import NO_PHRASES, Ground, Phrase
 from search.sample import SampleLimits
 from search.self_consistency import SelfConsistency, SelfConsistencyParams
 from search.single import Single, SingleParams
+
+Need: TypeAlias = Literal["score", "check", "compare"]
+NOTHING: frozenset[Need] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +27,14 @@ class Technique:
         summary: one line.
         params_type: its frozen params dataclass; all its fields have defaults.
         make: its constructor.
-        needs_score: whether a search with these params asks for `Score` calls.
+        needs: what a search with these params asks for beside generations.
     """
 
     name: str
     summary: str
     params_type: type[Any]
-    make: Callable[[tuple[int, ...], Any, SampleLimits, Costs, int], Search]
-    needs_score: Callable[[Any], bool]
+    make: Callable[[Any, Ground], Search]
+    needs: Callable[[Any], frozenset[Need]]
 
     def build(
         self,
@@ -39,6 +43,7 @@ class Technique:
         limits: SampleLimits,
         costs: Costs,
         seed: int,
+        phrases: Mapping[str, Phrase] = NO_PHRASES,
     ) -> Search:
         """A new search.
 
@@ -48,6 +53,7 @@ class Technique:
             limits: bounds of every sample.
             costs: what calls other than `Generate` cost.
             seed: everything random in the search follows from it.
+            phrases: what it may write itself, by name.
 
         Raises:
             TypeError: `params` is of another technique.
@@ -55,27 +61,27 @@ class Technique:
         """
         if not isinstance(params, self.params_type):
             raise TypeError(f"{self.name} takes {self.params_type.__name__}, not {type(params).__name__}")
-        return self.make(prompt_ids, params, limits, costs, seed)
+        return self.make(params, Ground.of(prompt_ids, limits, costs, seed, phrases))
 
 
 TECHNIQUES: Mapping[str, Technique] = MappingProxyType(
     {
         t.name: t
         for t in (
-            Technique("single", "One sample.", SingleParams, Single, lambda _: False),
+            Technique("single", "One sample.", SingleParams, Single, lambda _: NOTHING),
             Technique(
                 "self_consistency",
                 "Majority vote over samples, stopped when the majority is clear.",
                 SelfConsistencyParams,
                 SelfConsistency,
-                lambda _: False,
+                lambda _: NOTHING,
             ),
             Technique(
                 "best_of_n",
                 "Samples scored by a verifier; the best, or the best-supported answer.",
                 BestOfNParams,
                 BestOfN,
-                lambda _: True,
+                lambda p: frozenset({p.by}),
             ),
         )
     }

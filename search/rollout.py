@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from search.contract import (
     Call,
     CallId,
+    Check,
+    Checked,
     Chunk,
     Event,
     Failed,
@@ -23,13 +26,14 @@ from search.contract import (
     Score,
     Scored,
 )
-from search.equivalence import answer_key
-from search.extract import final_answer, visible_text
-from search.sample import Sample, SampleLimits, State
+from search.ground import Ground
+from search.outcome import read_outcome
+from search.sample import Sample, State
 from search.score_queue import ScoreQueue
 from search.seeds import derive_seed
+from search.segments import THINK_AGAIN, Segment, Segments
 from search.slices import MIN_SLICE, Want, divide, fit_whole
-from search.tree import ROOT, Tree
+from search.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +44,26 @@ class Plan:
         n: samples wanted.
         width: how many are under way at once (running or waiting for room).
         max_retries: how many failed ones may be replaced; at most `n + max_retries` are ever started.
-        score_tokens: what scoring one sample costs; None when the technique does not score.
+        verify: what is asked about each complete sample: nothing, its score, or whether it is right.
         score_batch: complete samples that are scored together. Fewer are scored only when none runs: each
             score interrupts the engine's decoding, and one batch of them does so once.
+        logprobs: as in `Generate`.
     """
 
     n: int
     width: int
     max_retries: int
-    score_tokens: int | None = None
+    verify: Literal["none", "score", "check"] = "none"
     score_batch: int = 1
+    logprobs: int = 0
 
 
 @dataclass(slots=True)
 class _Running:
-    """A `Generate` in flight. `last`: its slice reaches the sample's own limit."""
+    """A `Generate` in flight."""
 
     sample: Sample
-    last: bool
+    segment: Segment
     tokens: int = 0
 
 
@@ -65,33 +71,28 @@ class Rollout:
     """Draws samples by ask/tell and scores the complete ones if the plan says so.
 
     Args:
-        prompt_ids: the prompt's tokens.
-        limits: bounds of every sample.
+        ground: what it is built on; its root leaves at least one token of context.
         plan: how many samples.
-        seed: the search's seed.
-
-    Raises:
-        ValueError: the prompt fills the context.
     """
 
-    def __init__(self, prompt_ids: tuple[int, ...], limits: SampleLimits, plan: Plan, seed: int) -> None:
-        context_left = limits.context_tokens - len(prompt_ids)
-        if context_left < 1:
-            raise ValueError(
-                f"the prompt has {len(prompt_ids)} tokens and leaves no room in a context of "
-                f"{limits.context_tokens}"
-            )
-        self.tree = Tree(prompt_ids)
+    def __init__(self, ground: Ground, plan: Plan) -> None:
+        self.tree: Tree = ground.tree
         self.samples: list[Sample] = []
         self.failed = 0
-        self._limits = limits
+        self._ground = ground
         self._plan = plan
-        self._seed = seed
-        self._limit = min(limits.max_new_tokens, context_left)
+        self._limit = ground.sample_tokens
+        self._segments = Segments(ground.limits, ground.phrases, self._limit)
         self._limit_reason = (
-            "max_new_tokens reached" if limits.max_new_tokens <= context_left else "context full"
+            "max_new_tokens reached"
+            if ground.limits.max_new_tokens <= ground.context_left
+            else "context full"
         )
-        self._next_call = 0
+        costs = ground.costs
+        self._verify_tokens = {"none": 0, "score": costs.score_tokens, "check": costs.check_tokens}[
+            plan.verify
+        ]
+        self._unpaid = ground.unpaid
         self._running: dict[CallId, _Running] = {}
         self._scores = ScoreQueue()
         self._waiting: list[Sample] = []
@@ -129,7 +130,7 @@ class Rollout:
         """Charged tokens that one more sample is expected to take: the mean of those that ended so far,
         or the limit before the first one, and its score."""
         mean = self._ended_tokens / self._ended if self._ended else float(self._limit)
-        return max(1.0, mean) + (self._plan.score_tokens or 0)
+        return max(1.0, mean) + self._verify_tokens
 
     def ask(self, room: Room) -> list[Call]:
         """Scores first, since they turn samples into answers; then samples under way; then new ones.
@@ -137,7 +138,6 @@ class Rollout:
         The live tree never grows by more than `room.kv_tokens` in all: a sample that is put to sleep makes
         room for the slice of another in the same call.
         """
-        score_tokens = self._plan.score_tokens or 0
         live = self.tree.live_tokens
         calls: list[Call] = []
         if len(self._scores.waiting) >= self._plan.score_batch or not self._running:
@@ -145,10 +145,13 @@ class Rollout:
         wanting = self._wanting(room.slots - len(calls))
         if not wanting:
             return calls
-        tokens = room.tokens - score_tokens * (len(calls) + len(self._scores.waiting) + len(self._running))
-        slices = self._slices(wanting, tokens, room.kv_tokens - (self.tree.live_tokens - live))
-        for sample, slice_ in zip(wanting if self._prefilled else wanting[:1], slices, strict=False):
-            calls.append(self._generate(sample, slice_))
+        scores = len(calls) + len(self._scores.waiting) + len(self._running)
+        tokens = room.tokens - self._verify_tokens * scores - self._unpaid
+        segments = [self._segment(sample) for sample in wanting]
+        slices = self._slices(wanting, segments, tokens, room.kv_tokens - (self.tree.live_tokens - live))
+        served = len(slices) if self._prefilled else 1
+        for sample, segment, slice_ in list(zip(wanting, segments, slices, strict=False))[:served]:
+            calls.append(self._generate(sample, segment, slice_))
         return calls
 
     def tell(self, event: Event) -> list[Sample]:
@@ -157,10 +160,12 @@ class Rollout:
             self._grow(event)
         elif isinstance(event, Generated):
             running = self._running.pop(event.call, None)
-            ended = None if running is None else self._end_slice(running, event.finish)
+            ended = None if running is None else self._end_slice(running, event)
             return [] if ended is None else [ended]
         elif isinstance(event, Scored):
             return self._retired(self._scores.take(event.call, event.score))
+        elif isinstance(event, Checked):
+            return self._retired(self._scores.take_check(event.call, event.verdict, event.score))
         elif isinstance(event, Failed):
             return self._fail(event)
         return []
@@ -190,6 +195,23 @@ class Rollout:
         self._waiting.clear()
         return in_flight
 
+    def sample_of(self, call: CallId) -> Sample | None:
+        """The sample that a running call writes."""
+        running = self._running.get(call)
+        return None if running is None else running.sample
+
+    def drop(self, sample: Sample, reason: str) -> list[CallId]:
+        """End one sample that is under way, for good. Returns its call in flight, for cancelling."""
+        calls = [call for call, running in self._running.items() if running.sample is sample]
+        for call in calls:
+            del self._running[call]
+        if sample in self._waiting:
+            self._waiting.remove(sample)
+        sample.state, sample.reason = State.FILTERED, reason
+        self._count(sample)
+        self._retire(sample)
+        return calls
+
     def _wanting(self, slots: int) -> list[Sample]:
         """Samples that could run now, those under way first; new ones are not yet entered."""
         if slots < 1 or (not self._prefilled and self._running):
@@ -202,7 +224,7 @@ class Rollout:
 
     def _score(self, room: Room) -> list[Call]:
         """Scores to start. One whose sample is asleep and does not fit lets the others go first."""
-        score_tokens = self._plan.score_tokens or 0
+        score_tokens = self._verify_tokens
         tokens, live = room.tokens, self.tree.live_tokens
         calls: list[Call] = []
         for sample in list(self._scores.waiting):
@@ -211,7 +233,8 @@ class Rollout:
             if not self._wake(sample, room.kv_tokens - (self.tree.live_tokens - live)):
                 continue
             tokens -= score_tokens
-            call = Score(self._new_call(), sample.nodes[-1])
+            kind = Check if self._plan.verify == "check" else Score
+            call = kind(next(self._ground.calls), sample.nodes[-1], self._ground.root)
             self._scores.ask(sample, call.id)
             calls.append(call)
         return calls
@@ -230,23 +253,45 @@ class Rollout:
         self.tree.wake(sample.nodes[-1])
         return True
 
-    def _slices(self, wanting: list[Sample], tokens: int, kv_tokens: int) -> list[int]:
-        score_tokens = self._plan.score_tokens or 0
-        wants = [Want(self._limit - s.tokens, 0 if s.awake else s.tokens) for s in wanting]
+    def _segment(self, sample: Sample) -> Segment:
+        text = ""
+        if sample.nodes and self._ground.limits.thinking is not None:
+            text = self.tree.path_text(sample.nodes[-1], self._ground.root)
+        segment = self._segments.next(text, sample.tokens, sample.thought)
+        assert segment is not None, "a sample without tokens left has ended"
+        if sample.again:
+            phrase = self._ground.phrases[THINK_AGAIN]
+            segment = replace(
+                segment, phrase=THINK_AGAIN, max_tokens=segment.max_tokens - len(phrase.token_ids)
+            )
+        return segment
+
+    def _given(self, segment: Segment) -> int:
+        return 0 if segment.phrase is None else len(self._ground.phrases[segment.phrase].token_ids)
+
+    def _slices(
+        self, wanting: list[Sample], segments: list[Segment], tokens: int, kv_tokens: int
+    ) -> list[int]:
+        score_tokens = self._verify_tokens
+        wants = [
+            Want(segment.max_tokens, 0 if s.awake else s.tokens, self._given(segment))
+            for s, segment in zip(wanting, segments, strict=True)
+        ]
         # What is served is a beginning of the wants, so that the first one prefills the prompt.
         wants[0] = replace(wants[0], wake=wants[0].wake + self._prompt_wake)
-        if self._limits.whole:
+        if self._ground.limits.whole:
             return fit_whole(wants, tokens, kv_tokens, score_tokens)
         slices = divide(wants, tokens, kv_tokens, score_tokens)
         if slices or self._running or self._scores.asked:
             return slices
         others = [s for s in self._waiting if s is not wanting[0]]
-        kv_tokens = self._put_to_sleep(others, wants[0].wake + min(MIN_SLICE, wants[0].rest), kv_tokens)
+        least = wants[0].wake + wants[0].given + min(MIN_SLICE, wants[0].rest)
+        kv_tokens = self._put_to_sleep(others, least, kv_tokens)
         return divide(wants[:1], tokens, kv_tokens, score_tokens, floor=1)
 
     @property
     def _prompt_wake(self) -> int:
-        return 0 if self.tree[ROOT].live else self.tree.prompt_tokens
+        return self.tree.wake_cost(self._ground.root)
 
     def _put_to_sleep(self, samples: list[Sample], need: int, kv_tokens: int) -> int:
         """Let the youngest go until there is room for `need`. Returns the KV tokens that are free then.
@@ -262,23 +307,38 @@ class Rollout:
             kv_tokens += sample.tokens
         return kv_tokens
 
-    def _generate(self, sample: Sample, slice_: int) -> Generate:
+    def _generate(self, sample: Sample, segment: Segment, slice_: int) -> Generate:
         if sample.nodes:
             self._waiting.remove(sample)
         else:
             self.samples.append(sample)
-        parent = sample.nodes[-1] if sample.nodes else ROOT
+        parent = sample.nodes[-1] if sample.nodes else self._ground.root
+        given = self._given(segment)
+        if segment.phrase is not None:
+            phrase = self._ground.phrases[segment.phrase]
+            parent = self.tree.add_given(parent, phrase.token_ids, phrase.text)
+            sample.nodes.append(parent)
+            sample.tokens += given
+            sample.again = False
         node = self.tree.add(parent)
-        seed = derive_seed(self._seed, sample.index, len(sample.nodes))
+        seed = derive_seed(self._ground.seed, sample.index, len(sample.nodes))
         sample.nodes.append(node)
         sample.state, sample.awake = State.RUNNING, True
-        call = Generate(self._new_call(), parent, node, slice_, seed)
-        self._running[call.id] = _Running(sample, last=sample.tokens + slice_ >= self._limit)
+        call = Generate(
+            next(self._ground.calls),
+            parent,
+            node,
+            slice_,
+            seed,
+            given_tokens=given + self._unpaid,
+            until=segment.until,
+            logprobs=self._plan.logprobs,
+            constrained=segment.constrained,
+            tier=self._ground.tier,
+        )
+        self._unpaid = 0
+        self._running[call.id] = _Running(sample, segment)
         return call
-
-    def _new_call(self) -> CallId:
-        self._next_call += 1
-        return self._next_call
 
     def _grow(self, chunk: Chunk) -> None:
         running = self._running.get(chunk.call)
@@ -288,8 +348,11 @@ class Rollout:
         self.tree.extend(sample.nodes[-1], chunk.token_ids, chunk.text)
         running.tokens += len(chunk.token_ids)
         sample.tokens += len(chunk.token_ids)
+        sample.generated += len(chunk.token_ids)
+        if running.segment.thinking:
+            sample.thought += len(chunk.token_ids)
         sample.chars += len(chunk.text)
-        if not sample.tokens:
+        if not sample.generated:
             return
         self._prefilled = True
         best = self._longest
@@ -300,35 +363,45 @@ class Rollout:
         ):
             self._longest = sample
 
-    def _end_slice(self, running: _Running, finish: str) -> Sample | None:
+    def _end_slice(self, running: _Running, event: Generated) -> Sample | None:
         sample = running.sample
         self._prefilled = True
-        if finish == "stop":
+        if event.finish == "stop":
             self._complete(sample)
-        elif finish == "context":
+        elif event.finish == "context":
             self._truncate(sample, "context full")
-        elif running.last or sample.tokens >= self._limit:
+        elif sample.tokens >= self._limit or (running.segment.whole and event.finish == "length"):
             self._truncate(sample, self._limit_reason)
         elif running.tokens == 0:
             # Continuing it could go on for ever.
             self._fail_sample(sample, "the engine ended a slice by length without a token")
         else:
+            self._think_again(sample, event)
             sample.state = State.WAITING
             insort(self._waiting, sample, key=lambda s: s.index)
             return None
         return sample
 
+    def _think_again(self, sample: Sample, event: Generated) -> None:
+        """Take back the end of a thinking section that is to go on."""
+        if not event.matched_tokens or not self._segments.may_think_again(event.matched, sample.continued):
+            return
+        left = self._limit - sample.tokens + event.matched_tokens
+        if left <= len(self._ground.phrases[THINK_AGAIN].token_ids):
+            return
+        self.tree.cut(sample.nodes[-1], event.matched_tokens, len(event.matched or ""))
+        sample.tokens -= event.matched_tokens
+        sample.thought -= event.matched_tokens
+        sample.continued += 1
+        sample.again = True
+
     def _complete(self, sample: Sample) -> None:
-        text = self.tree.path_text(sample.nodes[-1])
+        outcome = read_outcome(self.tree.path_text(sample.nodes[-1], self._ground.root), self._ground.limits)
         sample.state = State.COMPLETE
         self._count(sample)
-        sample.has_text = bool(text.strip())
-        sample.visible = bool(visible_text(text, self._limits.thinking).strip())
-        answer = final_answer(text, self._limits.thinking)
-        key = None if answer is None else answer_key(answer)
-        if key:
-            sample.answer, sample.key = answer, key
-        scored = self._plan.score_tokens is not None and sample.visible
+        sample.has_text, sample.visible = outcome.has_text, outcome.visible
+        sample.answer, sample.key, sample.calls_tools = outcome.answer, outcome.key, outcome.calls_tools
+        scored = self._plan.verify != "none" and sample.visible
         if not scored or not self._scores.add(sample, self._generated(sample)):
             self._retire(sample)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
-from search.contract import Branch, Call, CallId, Candidate, Event, Room
+from search.contract import Branch, Call, CallId, Candidate, Chunk, Equated, Event, Room
+from search.ground import Ground
+from search.grouping import Grouping
 from search.rollout import Plan, Rollout
-from search.sample import Sample, SampleLimits, State
+from search.sample import Sample, State
 from search.tree import Tree
 
 
@@ -21,8 +24,10 @@ class SampleSearch(ABC):
     cut short or not yet ended; a sample of some tokens without text; None.
     """
 
-    def __init__(self, prompt_ids: tuple[int, ...], limits: SampleLimits, plan: Plan, seed: int) -> None:
-        self._rollout = Rollout(prompt_ids, limits, plan, seed)
+    def __init__(self, ground: Ground, plan: Plan) -> None:
+        self._rollout = Rollout(ground, plan)
+        self._begin = ground.root
+        self._grouping = Grouping(ground.calls, enabled=ground.limits.equate and plan.n > 1)
         self._complete: list[Sample] = []  # those with text
         self._ended: set[int] = set()  # numbers of all complete ones
         self._chosen: Candidate | None = None
@@ -41,27 +46,77 @@ class SampleSearch(ABC):
         return self._stop_reason
 
     def ask(self, room: Room) -> list[Call]:
-        return [] if self.finished else self._rollout.ask(room)
+        if self.finished:
+            return []
+        equates = self._grouping.ask(room.slots)
+        return [*equates, *self._rollout.ask(replace(room, slots=room.slots - len(equates)))]
 
     def tell(self, event: Event) -> list[CallId]:
         if self.finished:
             return []
+        if isinstance(event, Chunk):
+            return self._watched(event)
+        if event.call in self._grouping.in_flight:
+            self._join(event)
+            return self._ended_by(self._reason_to_stop())
         samples = self._rollout.tell(event)
         if not samples:
             return []
+        cancels: list[CallId] = []
         for sample in samples:
             if sample.state is State.COMPLETE and sample.index not in self._ended:
                 self._ended.add(sample.index)
                 if sample.has_text:
                     self._complete.append(sample)
+                if sample.key is not None:
+                    self._grouping.note(sample.key, sample.answer or "")
+                    sample.key = self._grouping.key(sample.key)
             if sample.has_text:
-                self._take(sample)
+                cancels += self._take(sample)
         if any(sample.has_text for sample in samples):
             self._chosen = self._choose()
-        self._stop_reason = self._all_done() if self._rollout.done else self._enough()
-        return [] if self._stop_reason is None else self._rollout.stop(self._stop_reason)
+        return cancels + self._ended_by(self._reason_to_stop())
+
+    def _watched(self, chunk: Chunk) -> list[CallId]:
+        sample = self._rollout.sample_of(chunk.call)
+        self._rollout.tell(chunk)
+        if sample is None:
+            return []
+        reason = self._spoils(sample, chunk)
+        if reason is None:
+            return []
+        cancels = self._rollout.drop(sample, reason)
+        return cancels + self._ended_by(self._reason_to_stop())
+
+    def _join(self, event: Event) -> None:
+        joined = self._grouping.tell(event.call, event.same if isinstance(event, Equated) else None)
+        if joined is None:
+            return
+        key, into = joined
+        for sample in self._complete:
+            if sample.key == key:
+                sample.key = into
+        self._merge(key, into)
+        if self._complete:
+            self._chosen = self._choose()
+
+    def _reason_to_stop(self) -> str | None:
+        if self._grouping.pending:
+            # A vote is not decided while its groups may still be joined.
+            return None
+        return self._all_done() if self._rollout.done else self._enough()
+
+    def _ended_by(self, reason: str | None) -> list[CallId]:
+        self._stop_reason = reason
+        if reason is None:
+            return []
+        cancels = [*self._grouping.in_flight, *self._rollout.stop(reason)]
+        self._grouping.stop()
+        return cancels
 
     def release(self) -> None:
+        if self._grouping.in_flight:
+            raise RuntimeError(f"{len(self._grouping.in_flight)} calls are in flight")
         self._rollout.release()
 
     def best(self) -> Candidate | None:
@@ -69,7 +124,7 @@ class SampleSearch(ABC):
         if self._chosen is not None or longest is None:
             return self._chosen
         ended = longest.state is State.COMPLETE
-        return Candidate(longest.nodes[-1], answer=None, key=None, complete=ended)
+        return Candidate(longest.nodes[-1], answer=None, key=None, complete=ended, begin=self._begin)
 
     def gain(self) -> float:
         return 0.0 if self.finished else self._expected_gain() / self._rollout.expected_tokens
@@ -78,8 +133,16 @@ class SampleSearch(ABC):
         return [self._branch(sample) for sample in self._rollout.samples]
 
     @abstractmethod
-    def _take(self, sample: Sample) -> None:
-        """A complete sample with text came in, or its score did."""
+    def _take(self, sample: Sample) -> list[CallId]:
+        """A complete sample with text came in, or its score did. Returns calls to cancel."""
+
+    @abstractmethod
+    def _merge(self, key: str, into: str) -> None:
+        """Two answers turned out to be the same; all samples of `key` now have the key `into`."""
+
+    def _spoils(self, sample: Sample, chunk: Chunk) -> str | None:
+        """The reason to end a running sample for good after this chunk; None to let it go on."""
+        return None
 
     @abstractmethod
     def _choose(self) -> Candidate | None:
@@ -107,7 +170,7 @@ class SampleSearch(ABC):
 
     def _branch(self, sample: Sample) -> Branch:
         fate, reason = self._fate_of(sample)
-        return Branch(tuple(sample.nodes), sample.tokens, sample.answer, sample.score, fate, reason)
+        return Branch(tuple(sample.nodes), sample.generated, sample.answer, sample.score, fate, reason)
 
     def _fate_of(self, sample: Sample) -> tuple[str, str]:
         if sample.state is State.WAITING:

@@ -58,6 +58,16 @@ class ScoreQueue:
             sample.scoring, sample.score_reason = Scoring.FAILED, f"score {score} is not in 0..1"
         return self._settle(sample)
 
+    def take_check(self, call: CallId, verdict: str, score: float | None) -> list[Sample]:
+        """A verdict came. Right counts as 1, wrong as 0; an error is no verdict."""
+        if verdict == "error" or (verdict == "unsure" and score is None):
+            return self.fail(call, "the check failed" if verdict == "error" else "the check could not tell")
+        sample = self.asked.get(call)
+        if sample is None:
+            return []
+        sample.verdict = verdict
+        return self.take(call, {"right": 1.0, "wrong": 0.0}.get(verdict, score or 0.0))
+
     def fail(self, call: CallId, reason: str) -> list[Sample]:
         """A score failed. Returns the samples that go without."""
         sample = self.asked.pop(call, None)
@@ -85,3 +95,4 @@ class ScoreQueue:
 
 def _share(source: Sample, twin: Sample) -> None:
     twin.scoring, twin.score, twin.score_reason = source.scoring, source.score, source.score_reason
+    twin.verdict = source.verdict

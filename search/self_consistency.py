@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from search.ballot import Ballot, Standing
-from search.contract import Candidate, Costs
+from search.contract import CallId, Candidate
+from search.ground import Ground
 from search.params import MAX_SAMPLES, require_float, require_int, require_one_of
 from search.rollout import Plan
-from search.sample import Sample, SampleLimits
+from search.sample import Sample
 from search.sampling import SampleSearch, first_by_visibility
 from search.stopping import BetaStop, DecidedStop, counts, lead_probability
 
@@ -73,31 +74,29 @@ class SelfConsistency(SampleSearch):
     do, good for comparing searches. Before the first vote it is 1 per expected tokens.
     """
 
-    def __init__(
-        self,
-        prompt_ids: tuple[int, ...],
-        params: SelfConsistencyParams,
-        limits: SampleLimits,
-        costs: Costs,
-        seed: int,
-    ) -> None:
-        super().__init__(prompt_ids, limits, Plan(params.n, params.width, params.max_retries), seed)
+    def __init__(self, params: SelfConsistencyParams, ground: Ground) -> None:
+        super().__init__(ground, Plan(params.n, params.width, params.max_retries))
         self._params = params
         self._ballot = Ballot()
         self._standing: Standing | None = None
         self._decided = DecidedStop()
         self._beta = BetaStop(params.threshold, params.min_votes) if params.stop == "beta" else None
 
-    def _take(self, sample: Sample) -> None:
+    def _take(self, sample: Sample) -> list[CallId]:
         if sample.key is not None:
             self._ballot.add(sample.key, sample.index)
             self._standing = self._ballot.standing()
+        return []
+
+    def _merge(self, key: str, into: str) -> None:
+        self._ballot.merge(key, into)
+        self._standing = self._ballot.standing()
 
     def _choose(self) -> Candidate:
         standing = self._standing
         if standing is None:
             sample = first_by_visibility(self._complete)
-            return Candidate(sample.nodes[-1], None, None, complete=True)
+            return Candidate(sample.nodes[-1], None, None, complete=True, begin=self._begin)
         sample = self._rollout.samples[standing.samples[0]]
         return Candidate(
             sample.nodes[-1],
@@ -106,6 +105,7 @@ class SelfConsistency(SampleSearch):
             complete=True,
             support=standing.share,
             tie=standing.tie,
+            begin=self._begin,
         )
 
     def _enough(self) -> str | None:

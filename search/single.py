@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search.contract import Candidate, Costs
+from search.contract import CallId, Candidate
+from search.ground import Ground
 from search.params import MAX_SAMPLES, require_int
 from search.rollout import Plan
-from search.sample import Sample, SampleLimits
+from search.sample import Sample
 from search.sampling import SampleSearch, first_by_visibility
 
 
@@ -39,22 +40,18 @@ class SingleParams:
 class Single(SampleSearch):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        prompt_ids: tuple[int, ...],
-        params: SingleParams,
-        limits: SampleLimits,
-        costs: Costs,
-        seed: int,
-    ) -> None:
-        super().__init__(prompt_ids, limits, Plan(1, 1, params.max_retries), seed)
+    def __init__(self, params: SingleParams, ground: Ground) -> None:
+        super().__init__(ground, Plan(1, 1, params.max_retries))
 
-    def _take(self, sample: Sample) -> None:
+    def _take(self, sample: Sample) -> list[CallId]:
+        return []
+
+    def _merge(self, key: str, into: str) -> None:
         return
 
     def _choose(self) -> Candidate:
         sample = first_by_visibility(self._complete)
-        return Candidate(sample.nodes[-1], sample.answer, sample.key, complete=True)
+        return Candidate(sample.nodes[-1], sample.answer, sample.key, complete=True, begin=self._begin)
 
     def _fate(self, sample: Sample, chosen: Candidate) -> tuple[str, str]:
         return "agreed", "not reached: there is only one complete sample"

@@ -17,10 +17,12 @@ class Want:
     Args:
         rest: tokens until its own limit, at least 1.
         wake: KV tokens that its path takes up again before it grows; 0 when its KV is held.
+        given: tokens that are written first in any case, charged and held like all others.
     """
 
     rest: int
     wake: int = 0
+    given: int = 0
 
 
 def divide(
@@ -41,14 +43,15 @@ def divide(
         floor: the least slice.
 
     Returns:
-        One slice per served want, a prefix of `wants`. Their sum, with the reserves, is at most `tokens`,
-        and with the wakes at most `kv_tokens`.
+        One slice per served want, a prefix of `wants`. Their sum, with what is given and the reserves,
+        is at most `tokens`, and with what is given and the wakes at most `kv_tokens`.
     """
     rests = list(accumulate(w.rest for w in wants))
     least = list(accumulate(min(floor, w.rest) for w in wants))
     wakes = list(accumulate(w.wake for w in wants))
+    given = list(accumulate(w.given for w in wants))
     for served in range(len(wants), 0, -1):
-        room = min(tokens - served * reserve, kv_tokens - wakes[served - 1])
+        room = min(tokens - served * reserve, kv_tokens - wakes[served - 1]) - given[served - 1]
         if rests[served - 1] <= room:
             return [w.rest for w in wants[:served]]
         even = room if served == 1 else room // 2
@@ -61,8 +64,8 @@ def fit_whole(wants: Sequence[Want], tokens: int, kv_tokens: int, reserve: int) 
     """As `divide`, but each one served gets all its rest."""
     slices: list[int] = []
     for want in wants:
-        tokens -= want.rest + reserve
-        kv_tokens -= want.rest + want.wake
+        tokens -= want.rest + want.given + reserve
+        kv_tokens -= want.rest + want.given + want.wake
         if tokens < 0 or kv_tokens < 0:
             break
         slices.append(want.rest)

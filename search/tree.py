@@ -18,6 +18,7 @@ class Node:
         token_ids: its own tokens alone.
         text: the text its own tokens add.
         live: whether its KV is still wanted.
+        given: the search wrote its tokens itself; no model did.
     """
 
     id: int
@@ -25,6 +26,7 @@ class Node:
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     live: bool = True
+    given: bool = False
 
 
 class Tree:
@@ -37,6 +39,7 @@ class Tree:
     def __init__(self, prompt_ids: tuple[int, ...]) -> None:
         self._nodes = [Node(ROOT, None, list(prompt_ids))]
         self._generated = 0
+        self._given = 0
         self._live_tokens = len(prompt_ids)
         # Per node: itself, if live, and its children that have a live node at or below them.
         self._wanted = [1]
@@ -56,8 +59,13 @@ class Tree:
 
     @property
     def generated_tokens(self) -> int:
-        """Tokens in all nodes but the root; a shared node counts once."""
+        """Tokens that models wrote, in all nodes; a shared node counts once."""
         return self._generated
+
+    @property
+    def given_tokens(self) -> int:
+        """Tokens that the search wrote itself after the prompt."""
+        return self._given
 
     def add(self, parent: int) -> int:
         """Add an empty node under `parent` and return its number.
@@ -83,6 +91,42 @@ class Tree:
         if self._wanted[node]:
             self._live_tokens += len(token_ids)
 
+    def add_given(self, parent: int, token_ids: tuple[int, ...], text: str) -> int:
+        """Add a node of tokens that the search writes itself.
+
+        Raises:
+            IndexError: there is no such parent.
+        """
+        node = self.add(parent)
+        self._nodes[node].given = True
+        self._nodes[node].token_ids.extend(token_ids)
+        self._nodes[node].text = text
+        self._given += len(token_ids)
+        self._live_tokens += len(token_ids)
+        return node
+
+    def cut(self, node: int, tokens: int, chars: int) -> int:
+        """Take the last `tokens` tokens, and the last `chars` characters, off a node that has no children.
+
+        They stay in the tree as a dead child of it, since they were generated. Returns that child.
+
+        Raises:
+            ValueError: the node has not so many of its own, or has children.
+        """
+        n = self._nodes[node]
+        if node == ROOT or not 0 < tokens <= len(n.token_ids) or not 0 <= chars <= len(n.text):
+            raise ValueError(f"cannot cut {tokens} tokens and {chars} characters off node {node}")
+        if any(other.parent == node for other in self._nodes[node + 1 :]):
+            raise ValueError(f"node {node} has children")
+        tail = Node(len(self._nodes), node, n.token_ids[-tokens:], n.text[len(n.text) - chars :], live=False)
+        del n.token_ids[-tokens:]
+        n.text = n.text[: len(n.text) - chars]
+        self._nodes.append(tail)
+        self._wanted.append(0)
+        if self._wanted[node]:
+            self._live_tokens -= tokens
+        return tail.id
+
     def retire(self, node: int) -> None:
         """Mark a node's KV as no longer wanted. The root stays live, and so does what a live child needs."""
         if node == ROOT or not self._nodes[node].live:
@@ -101,6 +145,15 @@ class Tree:
         if not self._nodes[node].live:
             self._nodes[node].live = True
             self._want(node)
+
+    def wake_cost(self, node: int) -> int:
+        """Tokens by which `live_tokens` would grow if the KV of `node` and its path were wanted again."""
+        cost = 0
+        at: int | None = node
+        while at is not None and not self._wanted[at]:
+            cost += len(self._nodes[at].token_ids)
+            at = self._nodes[at].parent
+        return cost
 
     def release(self) -> None:
         """No KV is wanted any more, not even the prompt's."""
@@ -134,9 +187,24 @@ class Tree:
         """Token ids from the first prompt token to the end of `node`."""
         return tuple(t for n in self.path(node) for t in self._nodes[n].token_ids)
 
-    def path_text(self, node: int) -> str:
-        """Generated text from after the prompt to the end of `node`."""
-        return "".join(self._nodes[n].text for n in self.path(node) if n != ROOT)
+    def path_text(self, node: int, begin: int = ROOT) -> str:
+        """Text from after `begin`, a node of the path, to the end of `node`."""
+        return "".join(self._nodes[n].text for n in self.path_after(begin, node))
+
+    def path_after(self, begin: int, node: int) -> list[int]:
+        """Node numbers of the path to `node` that come after `begin`.
+
+        Raises:
+            ValueError: `begin` is not on the path.
+        """
+        out: list[int] = []
+        at: int | None = node
+        while at != begin:
+            if at is None:
+                raise ValueError(f"node {begin} is not on the path to node {node}")
+            out.append(at)
+            at = self._nodes[at].parent
+        return out[::-1]
 
     def path_tokens(self, node: int) -> int:
         """Tokens on the path, the prompt included."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pytest
 
@@ -12,8 +13,14 @@ from search.contract import (
     Call,
     CallId,
     Candidate,
+    Check,
+    Checked,
     Chunk,
+    Compare,
+    Compared,
     Costs,
+    Equate,
+    Equated,
     Event,
     Failed,
     Generate,
@@ -39,6 +46,7 @@ class Script:
     fails_after: int | None = None
     """Fail once this many tokens have come."""
     score_fails: bool = False
+    verdict: Literal["right", "wrong", "unsure", "error"] = "right"
 
 
 def says(answer: str, length: int = 6, score: float = 0.5) -> Script:
@@ -70,6 +78,7 @@ class World:
     squeeze: bool = False
     late: bool = False
     releases: float = 0.0
+    same: Callable[[str, str], bool | None] = lambda _, __: False
     max_steps: int = 20_000
     charged: int = 0
     steps: int = 0
@@ -114,9 +123,7 @@ class World:
                 assert search.tree.live_tokens == 0
 
     def room(self, search: Search) -> Room:
-        worst = sum(self.left.values()) + self.costs.score_tokens * sum(
-            isinstance(c, Score) for c in self.in_flight.values()
-        )
+        worst = sum(self.left.values()) + sum(map(self.worst, self.in_flight.values()))
         tokens = self.tokens - self.charged - worst
         kv = self.kv_tokens - search.tree.live_tokens - sum(self.left.values())
         slots = self.slots - len(self.in_flight)
@@ -125,17 +132,22 @@ class World:
             slots = self.rng.randint(0, slots)
         return Room(slots, max(0, tokens), max(0, kv))
 
+    def worst(self, call: Call) -> int:
+        """What a call that is no generation may still cost."""
+        return 0 if isinstance(call, Generate) else self.costs.of(call)
+
     def ask(self, search: Search) -> list[Call]:
         room = self.room(search)
         live = search.tree.live_tokens
         calls = search.ask(room)
         assert len(calls) <= room.slots
         new = {c.id: c.max_new_tokens for c in calls if isinstance(c, Generate)}
-        scores = [c for c in calls if isinstance(c, Score)]
         assert all(n >= 1 for n in new.values())
-        assert sum(new.values()) + len(scores) * self.costs.score_tokens <= room.tokens
+        assert sum(map(self.costs.of, calls)) <= room.tokens
         assert search.tree.live_tokens - live + sum(new.values()) <= room.kv_tokens
         for call in calls:
+            if isinstance(call, Equate):
+                continue
             # Its KV is booked, whatever was released before.
             path = search.tree.path(call.node)
             assert search.tree.live_tokens >= sum(len(search.tree[n].token_ids) for n in path)
@@ -143,6 +155,10 @@ class World:
             assert call.id not in self.seen, "a call's number is used twice"
             self.seen.add(call.id)
             self.in_flight[call.id] = call
+            self.charged += call.given_tokens if isinstance(call, Generate) else 0
+        assert search.tree.given_tokens == sum(
+            c.given_tokens for c in (*self.asked, *calls) if isinstance(c, Generate)
+        )
         self.left.update(new)
         self.sent.update(dict.fromkeys(new, 0))
         self.asked.extend(calls)
@@ -156,9 +172,17 @@ class World:
         return self.event_of(search, call)
 
     def event_of(self, search: Search, call: Call) -> Event:
+        if isinstance(call, Equate):
+            return Equated(call.id, self.same(call.answer, call.other))
         script = self.script(search, call)
+        if isinstance(call, Score | Check) and script.score_fails:
+            return Failed(call.id, "verifier lost")
         if isinstance(call, Score):
-            return Failed(call.id, "verifier lost") if script.score_fails else Scored(call.id, script.score)
+            return Scored(call.id, script.score)
+        if isinstance(call, Check):
+            return Checked(call.id, script.verdict)
+        if isinstance(call, Compare):
+            return Compared(call.id, 0.5 + (script.score - self.script(search, other(call)).score) / 2)
         assert isinstance(call, Generate)
         at = search.tree.path_tokens(call.node) - search.tree.prompt_tokens
         if script.fails_after is not None and at >= script.fails_after:
@@ -176,7 +200,7 @@ class World:
         return Chunk(call.id, tuple(range(first, first + len(pieces))), "".join(pieces))
 
     def script(self, search: Search, call: Call) -> Script:
-        assert not hasattr(call, "max_new_tokens") or isinstance(call, Generate)
+        assert not isinstance(call, Equate)
         first = search.tree.path(call.node)[1]
         order = [n.id for n in search.tree if n.parent == ROOT].index(first)
         return self.scripts[min(order, len(self.scripts) - 1)]
@@ -196,11 +220,11 @@ class World:
         elif known:
             call = self.in_flight.pop(event.call)
             self.left.pop(event.call, None)
-            self.charged += self.costs.score_tokens if isinstance(call, Score) else 0
+            self.charged += self.worst(call)
         for call_id in cancels:
             cancelled = self.in_flight.pop(call_id)
             self.left.pop(call_id, None)
-            self.charged += self.costs.score_tokens if isinstance(cancelled, Score) else 0
+            self.charged += self.worst(cancelled)
             self.cancelled.append(call_id)
         self.check(search, event, before)
         return cancels
@@ -223,6 +247,11 @@ class World:
         assert search.gain() >= 0
 
 
+def other(call: Compare) -> Compare:
+    """The same comparison from the other side."""
+    return replace(call, node=call.other, other=call.node)
+
+
 def one_by_one(world: World, search: Search, order: Sequence[int]) -> None:
     """Start all there is to start, then let the calls end one after the other in the given order.
 
@@ -230,6 +259,8 @@ def one_by_one(world: World, search: Search, order: Sequence[int]) -> None:
     """
 
     def rank(call: Call) -> tuple[int, int]:
+        if isinstance(call, Equate):
+            return -1, call.id
         first = search.tree.path(call.node)[1]
         sample = [n.id for n in search.tree if n.parent == ROOT].index(first)
         return (order.index(sample) if sample in order else len(order)), call.id

@@ -7,6 +7,7 @@ import pytest
 
 from search.best_of_n import BestOfN, BestOfNParams
 from search.contract import Chunk, Costs, Generate, Generated, Room, Score, Scored
+from search.ground import Ground
 from tests.search.drive import LIMITS, PROMPT, Script, World, one_by_one, says
 
 COSTS = Costs(score_tokens=10)
@@ -15,7 +16,7 @@ PROSE = Script(("a long text of more than one short line, ", "and no final answe
 
 def run(scripts: list[Script], order: list[int] | None = None, **params: Any) -> BestOfN:
     n = len(scripts)
-    search = BestOfN(PROMPT, BestOfNParams(n=n, **{"width": n, **params}), LIMITS, COSTS, 7)
+    search = BestOfN(BestOfNParams(n=n, **{"width": n, **params}), Ground.of(PROMPT, LIMITS, COSTS, 7))
     one_by_one(World(scripts, costs=COSTS), search, order or list(range(n)))
     assert search.finished
     return search
@@ -104,7 +105,7 @@ def test_a_score_outside_its_range_counts_as_a_failed_score(score: float) -> Non
 
 def test_the_score_of_a_sample_is_asked_once_for_its_own_path() -> None:
     scripts = [says(str(i), length=2 + i, score=i / 10) for i in range(6)]
-    search = BestOfN(PROMPT, BestOfNParams(n=6, width=3), LIMITS, COSTS, 7)
+    search = BestOfN(BestOfNParams(n=6, width=3), Ground.of(PROMPT, LIMITS, COSTS, 7))
     world = World(scripts, costs=COSTS)
     world.run(search)
     assert sorted(c.node for c in world.asked if isinstance(c, Score)) == sorted(
@@ -128,7 +129,7 @@ def test_a_late_score_is_ignored() -> None:
 
 
 def test_gain_is_positive_until_the_end() -> None:
-    search = BestOfN(PROMPT, BestOfNParams(n=3, width=1), LIMITS, COSTS, 7)
+    search = BestOfN(BestOfNParams(n=3, width=1), Ground.of(PROMPT, LIMITS, COSTS, 7))
     world = World([says("1")], costs=COSTS)
     before = search.gain()
     world.run(search, until=lambda: len(world.events) > 8)
@@ -147,7 +148,7 @@ def test_params_out_of_range_are_refused_by_name(field: str, value: object) -> N
 
 
 def test_scores_wait_for_their_batch_while_samples_run_and_no_longer() -> None:
-    search = BestOfN(PROMPT, BestOfNParams(n=3, width=3, score_batch=3), LIMITS, COSTS, 7)
+    search = BestOfN(BestOfNParams(n=3, width=3, score_batch=3), Ground.of(PROMPT, LIMITS, COSTS, 7))
     ample = Room(slots=64, tokens=100_000, kv_tokens=100_000)
     (first,) = search.ask(ample)
     search.tell(Chunk(first.id, (7,), "Answer: 7"))
@@ -162,7 +163,7 @@ def test_scores_wait_for_their_batch_while_samples_run_and_no_longer() -> None:
 
 def test_samples_of_the_very_same_tokens_are_scored_once_and_share_the_score() -> None:
     same, other = says("1", score=0.4), says("2", score=0.7)
-    search = BestOfN(PROMPT, BestOfNParams(n=5, width=5), LIMITS, COSTS, 7)
+    search = BestOfN(BestOfNParams(n=5, width=5), Ground.of(PROMPT, LIMITS, COSTS, 7))
     world = World([same, other, same, same, other], costs=COSTS)
     one_by_one(world, search, list(range(5)))
     assert search.finished

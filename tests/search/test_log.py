@@ -150,7 +150,7 @@ GOOD = EventLog(header(), 10).to_lines()[0]
         [],
         ["[]"],
         ["not json"],
-        [GOOD.replace('"format":2', '"format":1')],
+        [GOOD.replace('"format":3', '"format":2')],
         [GOOD.replace("best_of_n", "magic")],
         [GOOD.replace('"n":16', '"n":0')],
         [GOOD.replace('"n":16', '"m":16')],

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Literal
 
 import pytest
 
 from search.best_of_n import BestOfN, BestOfNParams
 from search.contract import Chunk, Costs, Failed, Generate, Generated, Room, Score
+from search.ground import Ground
 from search.rollout import Plan, Rollout
 from search.sample import SampleLimits, State
 from search.self_consistency import SelfConsistency, SelfConsistencyParams
@@ -16,8 +18,17 @@ from tests.search.drive import LIMITS, PROMPT, Script, World, says
 AMPLE = Room(slots=64, tokens=100_000, kv_tokens=100_000)
 
 
-def rollout(n: int = 4, width: int = 4, limits: SampleLimits = LIMITS, **plan: int) -> Rollout:
-    return Rollout(PROMPT, limits, Plan(n, width, plan.pop("max_retries", 2), **plan), seed=7)
+def rollout(
+    n: int = 4,
+    width: int = 4,
+    limits: SampleLimits = LIMITS,
+    max_retries: int = 2,
+    score_tokens: int | None = None,
+    score_batch: int = 1,
+) -> Rollout:
+    ground = Ground.of(PROMPT, limits, Costs(score_tokens=score_tokens or 0), 7)
+    verify: Literal["none", "score"] = "none" if score_tokens is None else "score"
+    return Rollout(ground, Plan(n, width, max_retries, verify, score_batch))
 
 
 def generates(calls: object) -> list[Generate]:
@@ -27,7 +38,7 @@ def generates(calls: object) -> list[Generate]:
 
 def voting(n: int, width: int | None = None, limits: SampleLimits = LIMITS) -> SelfConsistency:
     params = SelfConsistencyParams(n=n, width=width or n, stop="none")
-    return SelfConsistency(PROMPT, params, limits, Costs(), seed=7)
+    return SelfConsistency(params, Ground.of(PROMPT, limits, Costs(), 7))
 
 
 def test_only_the_first_sample_is_asked_for_until_its_first_token_has_come() -> None:
@@ -114,7 +125,7 @@ def test_a_prompt_that_fills_the_context_is_refused() -> None:
 
 def test_case_38_one_failed_sample_of_eight_leaves_the_others_to_vote_and_is_reported() -> None:
     params = SelfConsistencyParams(n=8, width=8, stop="none", max_retries=0)
-    search = SelfConsistency(PROMPT, params, LIMITS, Costs(), 7)
+    search = SelfConsistency(params, Ground.of(PROMPT, LIMITS, Costs(), 7))
     scripts = [says(str(i % 2)) for i in range(8)]
     scripts[3] = Script(("a ", "b "), fails_after=2)
     World(scripts).run(search)
@@ -179,13 +190,13 @@ def test_room_smaller_than_a_slice_still_goes_to_a_lone_sample() -> None:
 
 
 def test_nothing_is_generated_that_could_not_be_scored() -> None:
-    search = BestOfN(PROMPT, BestOfNParams(n=4, width=4), LIMITS, Costs(score_tokens=40), 7)
+    search = BestOfN(BestOfNParams(n=4, width=4), Ground.of(PROMPT, LIMITS, Costs(score_tokens=40), 7))
     world = World([says("1", 20)], costs=Costs(score_tokens=40), tokens=200)
     world.run(search)
     complete = [b for b in search.branches() if b.answer is not None]
     assert complete
     assert all(b.score is not None for b in complete)
-    search = BestOfN(PROMPT, BestOfNParams(n=4, width=4), LIMITS, Costs(score_tokens=40), 7)
+    search = BestOfN(BestOfNParams(n=4, width=4), Ground.of(PROMPT, LIMITS, Costs(score_tokens=40), 7))
     assert search.ask(Room(8, 40, 1000)) == []
 
 

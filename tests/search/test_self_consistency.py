@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from search.contract import Chunk, Costs, Generated, Room
+from search.ground import Ground
 from search.self_consistency import SelfConsistency, SelfConsistencyParams
 from tests.search.drive import LIMITS, PROMPT, Script, World, one_by_one, says
 
@@ -13,7 +14,7 @@ PROSE = Script(("a long text of more than one short line, ", "and no final answe
 
 
 def voting(**params: Any) -> SelfConsistency:
-    return SelfConsistency(PROMPT, SelfConsistencyParams(**params), LIMITS, Costs(), 7)
+    return SelfConsistency(SelfConsistencyParams(**params), Ground.of(PROMPT, LIMITS, Costs(), 7))
 
 
 def drive(search: SelfConsistency, scripts: list[Script], order: list[int] | None = None) -> World:

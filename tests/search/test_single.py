@@ -4,12 +4,13 @@ import dataclasses
 
 from search.contract import Candidate, Chunk, Costs, Generated, Room
 from search.extract import ThinkingMarkers
+from search.ground import Ground
 from search.single import Single, SingleParams
 from tests.search.drive import LIMITS, PROMPT, Script, World, says
 
 
 def single(max_retries: int = 2) -> Single:
-    return Single(PROMPT, SingleParams(max_retries), LIMITS, Costs(), 7)
+    return Single(SingleParams(max_retries), Ground.of(PROMPT, LIMITS, Costs(), 7))
 
 
 def test_one_sample_is_drawn_and_its_answer_is_the_answer() -> None:
@@ -41,12 +42,12 @@ def test_before_the_end_the_partial_text_is_the_best_and_has_no_answer() -> None
 
 def test_case_31_a_box_inside_thinking_gives_no_answer() -> None:
     limits = dataclasses.replace(LIMITS, thinking=ThinkingMarkers())
-    search = Single(PROMPT, SingleParams(), limits, Costs(), 7)
+    search = Single(SingleParams(), Ground.of(PROMPT, limits, Costs(), 7))
     World([Script(("<think>", "\\boxed{1}", "</think>", "\\boxed{2}"))]).run(search)
     best = search.best()
     assert best is not None
     assert best.answer == "2"
-    search = Single(PROMPT, SingleParams(), limits, Costs(), 7)
+    search = Single(SingleParams(), Ground.of(PROMPT, limits, Costs(), 7))
     World([Script(("<think>", "\\boxed{1}"))]).run(search)
     best = search.best()
     assert best is not None

@@ -1,0 +1,197 @@
+"""What all techniques that search over steps share: the ask/tell frame round a `Stepper`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from search.choice import Choice
+from search.contract import Branch, Call, CallId, Candidate, Equated, Event, Room
+from search.ground import Ground
+from search.grouping import Grouping
+from search.reduction import Reduction, reduce
+from search.step import Step, StepState
+from search.stepper import Root, Stepper
+from search.tree import Tree
+
+Aggregate: TypeAlias = Literal["weighted", "max"]
+
+
+class StepSearch(ABC):
+    """A search over a tree of steps.
+
+    A technique says which step gets the next child (`_grow`), what to make of a step that ended (`_take`),
+    which steps matter least (`_worst`) and when it has seen enough (`_enough`).
+
+    The answer is chosen among the complete paths as in `search.choice`, each weighed by its steps' scores
+    reduced to one. `best()` without a complete path is the longest text, marked as not complete.
+
+    Args:
+        reduction: how the scores of a path's steps become that of its answer.
+        aggregate: `weighted` adds up the scores of equal answers, `max` takes the highest one.
+        merge_twins: as in `Stepper`.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        reduction: Reduction,
+        aggregate: Aggregate,
+        merge_twins: bool = True,
+    ) -> None:
+        self._stepper = Stepper(ground, merge_twins=merge_twins)
+        self._grouping = Grouping(ground.calls, enabled=ground.limits.equate)
+        self._begin = ground.root
+        self._reduction = reduction
+        self._choice = Choice(weighted=aggregate == "weighted", begin=ground.root)
+        self._complete: list[Step] = []
+        self._chosen: Candidate | None = None
+        self._stop_reason: str | None = None
+
+    @property
+    def tree(self) -> Tree:
+        return self._stepper.tree
+
+    @property
+    def finished(self) -> bool:
+        return self._stop_reason is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._stop_reason
+
+    def ask(self, room: Room) -> list[Call]:
+        if self.finished:
+            return []
+        equates = self._grouping.ask(room.slots)
+        room = replace(room, slots=room.slots - len(equates))
+        return [*equates, *self._stepper.ask(room, self._grow, self._worst())]
+
+    def tell(self, event: Event) -> list[CallId]:
+        if self.finished:
+            return []
+        cancels: list[CallId] = []
+        if event.call in self._grouping.in_flight:
+            self._join(event)
+        else:
+            steps = self._stepper.tell(event)
+            if not steps:
+                return []
+            for step in steps:
+                self._finish(step)
+                if step.ended:
+                    cancels += self._take(step)
+        if self._complete:
+            self._chosen = self._choice.candidate()
+        self._stop_reason = self._reason_to_stop()
+        if self._stop_reason is None:
+            return cancels
+        cancels += [*self._grouping.in_flight, *self._stepper.stop(self._stop_reason)]
+        self._grouping.stop()
+        return cancels
+
+    def release(self) -> None:
+        if self._grouping.in_flight:
+            raise RuntimeError(f"{len(self._grouping.in_flight)} calls are in flight")
+        self._stepper.release()
+
+    def best(self) -> Candidate | None:
+        longest = self._stepper.longest
+        if self._chosen is not None or longest is None:
+            return self._chosen
+        ended = longest.state is StepState.COMPLETE
+        return Candidate(longest.nodes[-1], None, None, complete=ended, begin=self._begin)
+
+    def gain(self) -> float:
+        """What the chosen answer lacks of all the score mass, shared with the answers so far, per expected
+        tokens of one more step: an upper bound, good for comparing searches."""
+        if self.finished:
+            return 0.0
+        sure = 0.0 if self._chosen is None else self._chosen.support
+        return (1.0 - sure) / (len(self._complete) + 1) / self._stepper.expected_tokens
+
+    def branches(self) -> Sequence[Branch]:
+        """One a step, its own tokens alone."""
+        chosen = self._chosen
+        on_path = set() if chosen is None else set(self.tree.path(chosen.node))
+        return [self._branch(step, on_path) for step in self._stepper.steps if step.nodes]
+
+    @abstractmethod
+    def _grow(self) -> Step | Root | None:
+        """The step that gets the next child; None for nothing before something comes back."""
+
+    @abstractmethod
+    def _take(self, step: Step) -> list[CallId]:
+        """A step has ended and has its score. Returns calls to cancel."""
+
+    def _worst(self) -> Iterable[Step]:
+        """Steps whose KV may be let go of, the least promising first."""
+        open_steps = [s for s in self._stepper.steps if s.state is StepState.OPEN]
+        return sorted(open_steps, key=lambda s: (self.value(s), -s.index))
+
+    def _enough(self) -> str | None:
+        """The reason to stop although more could be asked; None to go on."""
+        return None
+
+    def value(self, step: Step) -> float:
+        """How promising a path is: the reduction of its steps' scores. Without any it is 0."""
+        return reduce(self._reduction, step.path_scores)
+
+    def _finish(self, step: Step) -> None:
+        if not step.has_text or step.state is StepState.TWIN:
+            return
+        if step not in self._complete:
+            self._complete.append(step)
+            if step.key is not None:
+                self._grouping.note(step.key, step.answer or "")
+                step.key = self._grouping.key(step.key)
+        if step.score is not None:
+            step.score = self.value(step)
+        self._choice.take(step)
+
+    def _join(self, event: Event) -> None:
+        joined = self._grouping.tell(event.call, event.same if isinstance(event, Equated) else None)
+        if joined is not None:
+            key, into = joined
+            for step in self._complete:
+                if step.key == key:
+                    step.key = into
+            self._choice.merge(key, into)
+
+    def _reason_to_stop(self) -> str | None:
+        if self._grouping.pending:
+            return None
+        enough = self._enough()
+        if enough is not None:
+            return enough
+        if self._stepper.busy or self._grow() is not None:
+            return None
+        if self._complete:
+            return "all_done"
+        states = {s.state for s in self._stepper.steps if s.leaf}
+        return "all_failed" if states == {StepState.FAILED} else "incomplete"
+
+    def _branch(self, step: Step, on_path: set[int]) -> Branch:
+        fate, reason = self._fate(step, on_path)
+        return Branch(tuple(step.nodes), step.generated, step.answer, step.score, fate, reason)
+
+    def _fate(self, step: Step, on_path: set[int]) -> tuple[str, str]:
+        chosen = self._chosen
+        if step.nodes[-1] in on_path:
+            return "chosen", self._choice.why(chosen) if chosen and chosen.node == step.nodes[-1] else ""
+        if step.state is StepState.COMPLETE:
+            if step.key is None or chosen is None:
+                return "no_answer", "no final answer in its text" if step.has_text else "empty text"
+            return self._choice.fate(step, chosen)
+        if step.children:
+            return "expanded", f"{len(step.children)} steps go on from it"
+        if step.state is StepState.OPEN:
+            over = self.finished
+            return ("pruned", "nobody went on from it") if over else ("running", "waiting for its turn")
+        if step.state is StepState.TWIN:
+            return "pruned", step.reason
+        names = {StepState.WAITING: "running", StepState.SCORING: "running"}
+        return names.get(step.state, str(step.state)), step.reason
