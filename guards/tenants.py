@@ -47,6 +47,8 @@ class Tenant:
     name: str
     budget: Budget
     created_at: datetime
+    allow_code: bool = False
+    """Whether code that a model wrote may be run for it, in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +136,22 @@ class TenantStore:
         Raises:
             UnknownTenant: no tenant has this id.
         """
+        return await self._change(tenant_id, budget=budget)
+
+    async def set_allow_code(self, tenant_id: str, allow_code: bool) -> Tenant:
+        """Say whether code that a model wrote may be run for a tenant; it holds from the next query on.
+
+        Raises:
+            UnknownTenant: no tenant has this id.
+        """
+        return await self._change(tenant_id, allow_code=allow_code)
+
+    async def _change(self, tenant_id: str, **fields: Any) -> Tenant:
+        # Of two changes at the same moment the later one stands. Only operators make any.
         tenant = await self.get(tenant_id)
         if tenant is None:
             raise UnknownTenant(tenant_id)
-        tenant = replace(tenant, budget=budget)  # nothing else of a tenant ever changes
+        tenant = replace(tenant, **fields)
         if not await self._replace(keys=[_TENANTS], args=[tenant_id, _encode(tenant)]):
             raise UnknownTenant(tenant_id)
         return tenant
@@ -204,7 +218,13 @@ def _text(value: bytes | str) -> str:
 def _encode(tenant: Tenant) -> str:
     budget = {window: tenant.budget.limit(window) for window in WINDOWS}
     return json.dumps(
-        {"id": tenant.id, "name": tenant.name, "budget": budget, "created_at": tenant.created_at.isoformat()}
+        {
+            "id": tenant.id,
+            "name": tenant.name,
+            "budget": budget,
+            "created_at": tenant.created_at.isoformat(),
+            "allow_code": tenant.allow_code,
+        }
     )
 
 
@@ -215,4 +235,5 @@ def _decode(stored: str) -> Tenant:
         name=fields["name"],
         budget=Budget(**fields["budget"]),
         created_at=datetime.fromisoformat(fields["created_at"]),
+        allow_code=bool(fields.get("allow_code", False)),
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from opentelemetry.trace import Span
 
-from engines.detokenize import IncrementalDetokenizer
 from engines.protocol import Engine
+from orchestrator.path_text import Piece
 from search import contract
 
 
@@ -18,9 +18,9 @@ class RunningCall:
     """State of a call between its start and its end.
 
     Args:
-        worst: charged tokens it may cost at most.
-        path_tokens: tokens on the path that it continues or scores.
-        detokenizer: of the sample that it belongs to, at where this call begins; None for a score.
+        worst: charged tokens it may cost at most, those it was charged at its start left out.
+        path_tokens: tokens on the path that it continues; 0 for a call that is no generation.
+        piece: the text that it writes; None for a call that is no generation.
         received: tokens that have come.
         cancelled: what still comes is counted but no longer told to the search.
     """
@@ -29,7 +29,7 @@ class RunningCall:
     worst: int
     span: Span
     path_tokens: int
-    detokenizer: IncrementalDetokenizer | None
+    piece: Piece | None
     received: int = 0
     cancelled: bool = False
     engine: Engine | None = None

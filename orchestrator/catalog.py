@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from engines.protocol import Engine, EngineError
 from orchestrator.gauge import Gauge
-from orchestrator.scoring import ProcessReward
+from orchestrator.verifiers.port import Judge, Scorer
+from search.extract import ThinkingMarkers
 
 
 class Tokenizer(Protocol):
@@ -17,6 +18,8 @@ class Tokenizer(Protocol):
 
     @property
     def eos_ids(self) -> tuple[int, ...]: ...
+
+    def encode(self, text: str) -> tuple[int, ...]: ...
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]: ...
 
@@ -42,10 +45,17 @@ class ServedModel:
     context_tokens: int
     kv_tokens: int
     gauge: Gauge
-    process_reward: ProcessReward | None = None
+    scorer: Scorer | None = None
+    """Who says how promising a path of this model is."""
+    judge: Judge | None = None
+    """Who judges finished answers of this model by reading them."""
+    thinking: ThinkingMarkers | None = None
+    """How it marks a thinking section, for models that write one."""
+    step_ends: tuple[str, ...] = ("\n\n",)
+    """Strings that end a step of its reasoning."""
+    step_tokens: int = 512
+    """The most tokens of one step."""
     created: int = 0
-    thinking: tuple[str, str] | None = field(default=None)
-    """Open and close markers of a thinking section, for models that write one."""
 
     async def pick(self) -> Engine | None:
         """The replica that is ready and has the fewest calls running; None when none is ready."""

@@ -44,7 +44,7 @@ def conclude(
         cap=plan.cap,
         fixed_n_tokens=fixed_n_tokens(plan, search, _ended(branches)),
         generate_calls=run.meter.generate_calls,
-        score_calls=run.meter.score_calls,
+        verifier_calls=run.meter.verifier_calls,
         failed_calls=run.meter.failed_calls,
         failures=tuple(dict.fromkeys(run.failures)),
         fates=dict(Counter(b.fate for b in branches)),

@@ -35,6 +35,9 @@ from orchestrator.processes import adopt_orphans, collect_orphans, descendants, 
 from orchestrator.scoring import ProcessReward
 from orchestrator.service import Observer, Orchestrator
 from orchestrator.settings import ModelSettings, Settings
+from orchestrator.verifiers.generative import GenerativeReward
+from orchestrator.verifiers.port import Scorer
+from search.extract import ThinkingMarkers
 
 _log = logging.getLogger(__name__)
 
@@ -275,19 +278,30 @@ async def _serve(model: ModelSettings, files: ModelFiles, engines: list[Engine])
         context_tokens=info.context_tokens,
         kv_tokens=info.kv_tokens_total,
         gauge=Gauge(info.max_running * len(engines), info.kv_tokens_total * len(engines)),
-        process_reward=_process_reward(files, tokenizer),
+        scorer=_scorer(files, tokenizer),
+        thinking=_thinking(model, files),
+        step_ends=model.step_ends,
+        step_tokens=model.step_tokens,
         created=int(time.time()),
     )
 
 
-def _process_reward(files: ModelFiles, tokenizer: ModelTokenizer) -> ProcessReward | None:
+def _thinking(model: ModelSettings, files: ModelFiles) -> ThinkingMarkers | None:
+    if model.thinking is not None:
+        return ThinkingMarkers(model.thinking.open, model.thinking.close, model.thinking.starts_inside)
+    return None if files.thinking is None else ThinkingMarkers(*files.thinking)
+
+
+def _scorer(files: ModelFiles, tokenizer: ModelTokenizer) -> Scorer | None:
     form = files.process_reward
     if form is None:
         return None
     right, wrong = form.labels
-    return ProcessReward(
-        suffix_ids=tokenizer.encode(form.suffix),
-        right_id=tokenizer.token_id(right),
-        wrong_id=tokenizer.token_id(wrong),
-        strip_ids=frozenset(tokenizer.encode(form.strip)) | frozenset(tokenizer.eos_ids),
+    return GenerativeReward(
+        ProcessReward(
+            suffix_ids=tokenizer.encode(form.suffix),
+            right_id=tokenizer.token_id(right),
+            wrong_id=tokenizer.token_id(wrong),
+            strip_ids=frozenset(tokenizer.encode(form.strip)) | frozenset(tokenizer.eos_ids),
+        )
     )

@@ -1,7 +1,8 @@
 """Counts every token of one search once.
 
-Charge policy: the prompt once, every generated token once (losers too), and per score the verifier's own
-tokens (its suffix and the label it decodes). A prefix that siblings share is charged once, however often an
+Charge policy: the prompt once, what the search writes into a path itself like the prompt, every generated
+token once (losers too), and per judgement the verifier's own tokens (all that it was given beyond the path
+that it judges, and what it decodes). A prefix that siblings share is charged once, however often an
 engine had to prefill it; what the engines really prefilled is measured beside it.
 """
 
@@ -41,6 +42,7 @@ class Meter:
 
     def __init__(self, prompt_tokens: int) -> None:
         self._prompt = prompt_tokens
+        self._given = 0
         self._generated = 0
         self._verifier = 0
         self._after_stop = 0
@@ -51,12 +53,13 @@ class Meter:
         self._sibling_cached = 0
         self._prompt_charged = False
         self.generate_calls = 0
-        self.score_calls = 0
+        self.verifier_calls = 0
         self.failed_calls = 0
 
     @property
     def charged(self) -> int:
-        return (self._prompt if self._prompt_charged else 0) + self._generated + self._verifier
+        prompt = self._prompt if self._prompt_charged else 0
+        return prompt + self._given + self._generated + self._verifier
 
     def generated(self, tokens: int, *, cancelled: bool) -> None:
         """Tokens came; `cancelled` when their call had been cancelled before."""
@@ -65,8 +68,12 @@ class Meter:
         if cancelled:
             self._after_stop += tokens
 
-    def scored(self, tokens: int) -> None:
-        """A score came, which cost these tokens of the verifier's own."""
+    def given(self, tokens: int) -> None:
+        """The search put in these tokens itself; they are paid like the prompt."""
+        self._given += tokens
+
+    def judged(self, tokens: int) -> None:
+        """A judgement came, which cost these tokens of the verifier's own."""
         self._verifier += tokens
 
     def prefilled(self, usage: Usage, *, generation: bool) -> None:
@@ -85,7 +92,7 @@ class Meter:
 
     def count(self) -> TokenCount:
         return TokenCount(
-            prompt=self._prompt if self._prompt_charged else 0,
+            prompt=(self._prompt if self._prompt_charged else 0) + self._given,
             generated=self._generated,
             verifier=self._verifier,
             after_stop=self._after_stop,

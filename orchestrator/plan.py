@@ -13,12 +13,15 @@ from engines.protocol import Sampling
 from engines.tokenizer import ChatTemplateError
 from orchestrator.catalog import ServedModel
 from orchestrator.effort import Choice, choose
+from orchestrator.phrases import make_phrases
 from orchestrator.request import ReasonRequest, RequestRefused, SamplingWish
 from orchestrator.settings import LimitSettings
+from orchestrator.verifiers.build import Toolbox, build_verifiers
+from orchestrator.verifiers.port import Verifiers
 from search.contract import Costs
-from search.extract import ThinkingMarkers
+from search.ground import Phrase
 from search.log import Header
-from search.registry import TECHNIQUES, Technique
+from search.registry import TECHNIQUES, Need, Technique
 from search.sample import SampleLimits
 
 
@@ -29,7 +32,8 @@ class Plan:
     Args:
         why: why this technique.
         cap: hard limit of charged tokens over prompt, samples and scores.
-        worst_case: charged tokens if every sample runs to its limit; never above `cap`.
+        verifiers: who answers the search's calls that are no generations.
+        phrases: what the search may write itself.
     """
 
     technique: Technique
@@ -39,8 +43,9 @@ class Plan:
     sampling: Sampling
     limits: SampleLimits
     costs: Costs
+    verifiers: Verifiers
+    phrases: Mapping[str, Phrase]
     cap: int
-    worst_case: int
     deadline_s: float
     seed: int
 
@@ -54,41 +59,48 @@ class Plan:
             costs=self.costs,
             seed=self.seed,
             prompt_ids=self.prompt_ids,
+            phrases=self.phrases,
         )
 
 
-def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings, seed: int) -> Plan:
+def make_plan(
+    request: ReasonRequest,
+    model: ServedModel,
+    limits: LimitSettings,
+    seed: int,
+    tools: Toolbox,
+    *,
+    allow_code: bool = False,
+) -> Plan:
     """Resolve a request against a model.
 
     Args:
+        tools: what verifiers need beside engines.
+        allow_code: whether the tenant may have code run.
         seed: the search's seed, drawn by the caller where the request has none.
 
     Raises:
         RequestRefused: a field cannot be honoured; names the field and what would be legal.
     """
-    choice = _choice(request, model)
+    verifiers = build_verifiers(request, model, tools, allow_code=allow_code)
+    choice = _choice(request, model, verifiers)
     technique = TECHNIQUES[choice.technique]
     params = _params(technique, choice.params)
-    scores = "score" in technique.needs(params)
-    if scores and model.process_reward is None:
-        raise RequestRefused(
-            f"technique {technique.name!r} needs a verifier, and {model.name!r} has none; "
-            f"techniques without one: {', '.join(_unscored())}",
-            field="technique",
-            code="no_verifier",
-        )
+    _refuse_missing(technique, technique.needs(params), model, verifiers)
     prompt_ids = _prompt(request, model)
-    score_tokens = model.process_reward.tokens if scores and model.process_reward else 0
-    max_new = _max_new(request, model, len(prompt_ids), score_tokens)
+    most_new = min(model.context_tokens, model.kv_tokens) - len(prompt_ids)
+    costs = _costs(technique.needs(params), verifiers, len(prompt_ids), most_new)
+    max_new = _max_new(request, model, len(prompt_ids), costs.score_tokens)
+    costs = _costs(technique.needs(params), verifiers, len(prompt_ids), max_new)
     samples = int(getattr(params, "n", 1))
-    needed = len(prompt_ids) + samples * (max_new + score_tokens)
-    cap = _cap(request, limits, len(prompt_ids), score_tokens, needed)
+    judging = costs.score_tokens + costs.check_tokens + costs.compare_tokens
+    needed = len(prompt_ids) + samples * (max_new + judging)
+    cap = _cap(request, limits, len(prompt_ids), judging, needed)
     whole = _needs_whole_samples(request.sampling)
     if whole:
         # One call must do, so the sample itself has to fit under the cap.
-        max_new = min(max_new, cap - len(prompt_ids) - score_tokens)
+        max_new = min(max_new, cap - len(prompt_ids) - judging)
     single = technique.name == "single"
-    thinking = ThinkingMarkers(*model.thinking) if model.thinking else None
     return Plan(
         technique=technique,
         params=params,
@@ -98,15 +110,44 @@ def make_plan(request: ReasonRequest, model: ServedModel, limits: LimitSettings,
         limits=SampleLimits(
             max_new_tokens=max_new,
             context_tokens=min(model.context_tokens, model.kv_tokens),
-            thinking=thinking,
+            thinking=model.thinking,
             whole=whole,
+            json_answer=request.sampling.json_schema is not None,
+            step_ends=model.step_ends,
+            step_tokens=min(model.step_tokens, max_new),
+            equate=verifiers.equator is not None,
         ),
-        costs=Costs(score_tokens=score_tokens),
+        costs=costs,
+        verifiers=verifiers,
+        phrases=make_phrases(technique, params, model),
         cap=cap,
-        worst_case=min(cap, needed),
         deadline_s=_deadline_ms(request, limits) / 1000,
         seed=seed,
     )
+
+
+def _costs(needs: frozenset[Need], verifiers: Verifiers, prompt: int, new: int) -> Costs:
+    """What judgements cost at most, for paths of so many tokens."""
+    s, c, p = verifiers.scorer, verifiers.checker, verifiers.comparer
+    return Costs(
+        score_tokens=s.most_tokens(prompt, new) if s is not None and "score" in needs else 0,
+        check_tokens=c.most_tokens(prompt, new) if c is not None and "check" in needs else 0,
+        compare_tokens=p.most_tokens(prompt, new) if p is not None and "compare" in needs else 0,
+    )
+
+
+def _refuse_missing(
+    technique: Technique, needs: frozenset[Need], model: ServedModel, verifiers: Verifiers
+) -> None:
+    have = {"score": verifiers.scorer, "check": verifiers.checker, "compare": verifiers.comparer}
+    for need in sorted(needs):
+        if have[need] is None:
+            raise RequestRefused(
+                f"technique {technique.name!r} needs a verifier that can {need}, and {model.name!r} has none "
+                f"for this query; techniques without one: {', '.join(_unscored())}",
+                field="technique",
+                code="no_verifier",
+            )
 
 
 def _needs_whole_samples(wish: SamplingWish) -> bool:
@@ -115,14 +156,14 @@ def _needs_whole_samples(wish: SamplingWish) -> bool:
     return wish.json_schema is not None or wish.regex is not None or any(penalties)
 
 
-def _choice(request: ReasonRequest, model: ServedModel) -> Choice:
+def _choice(request: ReasonRequest, model: ServedModel, verifiers: Verifiers) -> Choice:
     greedy = request.sampling.temperature == 0
     if request.technique is None:
         if request.params:
             raise RequestRefused(
                 "'params' need a 'technique'", field="params", code="params_without_technique"
             )
-        return choose(request.effort, can_score=model.process_reward is not None, greedy=greedy)
+        return choose(request.effort, can_score=verifiers.scorer is not None, greedy=greedy)
     if request.technique not in TECHNIQUES:
         raise RequestRefused(
             f"unknown technique {request.technique!r}; legal: {', '.join(TECHNIQUES)}",

@@ -55,7 +55,7 @@ class Receipt:
     cap: int
     fixed_n_tokens: int | None
     generate_calls: int
-    score_calls: int
+    verifier_calls: int
     failed_calls: int
     failures: tuple[str, ...]
     fates: dict[str, int]

@@ -35,6 +35,30 @@ class SamplingWish:
     regex: str | None = None
 
 
+VerifierKind: TypeAlias = Literal["process_reward", "judge", "math", "exact", "regex", "json_schema", "code"]
+VERIFIER_KINDS: tuple[VerifierKind, ...] = get_args(VerifierKind)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierWish:
+    """One verifier that the client asks for.
+
+    Args:
+        expected: the right answer, for `math` and `exact`.
+        pattern: for `regex`.
+        schema: for `json_schema`, as JSON.
+        asserts: for `code`: Python statements that fail when the code is wrong.
+        cases: for `code`: pairs of standard input and the output that it must give.
+    """
+
+    kind: VerifierKind
+    expected: str | None = None
+    pattern: str | None = None
+    schema: str | None = None
+    asserts: str | None = None
+    cases: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ReasonRequest:
     """One query.
@@ -47,6 +71,8 @@ class ReasonRequest:
         max_total_tokens: hard cap over prompt, all samples and all scores.
         deadline_ms: milliseconds from admission to the answer.
         seed: makes the search repeatable; a random one is drawn and reported when None.
+        verifiers: who judges paths and answers; empty for the model's own process reward, if it has one.
+        verifier_mode: how several of them judge an answer together.
         keep_log: return the event log with the outcome.
     """
 
@@ -60,6 +86,8 @@ class ReasonRequest:
     max_total_tokens: int | None = None
     deadline_ms: int | None = None
     seed: int | None = None
+    verifiers: tuple[VerifierWish, ...] = ()
+    verifier_mode: Literal["fallback", "all"] = "fallback"
     keep_log: bool = False
 
 

@@ -10,23 +10,24 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from engines.detokenize import IncrementalDetokenizer
-from engines.protocol import Chunk, EngineError, EngineLost, EngineRefused, Finish, Sampling, Scores, Usage
+from engines.protocol import Chunk, EngineError, EngineLost, EngineRefused, Finish, Sampling, Usage
+from orchestrator import telling
 from orchestrator.calls import RunningCall
 from orchestrator.catalog import ServedModel
 from orchestrator.dispatch import Arrival, Dispatcher
 from orchestrator.meter import Meter
+from orchestrator.path_text import PathTexts
 from orchestrator.tracing import QueryTrace
+from orchestrator.verifiers.port import NO_VERIFIERS, Judgement, Verifiers
 from search import contract
-from search.tree import ROOT
 
 DRAIN_S = 5.0
 """How long the ends of aborted calls are waited for, so that their tokens are counted."""
-LATE_DRAIN_S = 1.0
-"""The same after a deadline, when somebody waits for the answer."""
+ANSWER_DRAIN_S = 0.1
+"""How long an answer that is due waits for them; what comes later is still counted, before it is settled."""
 _MOST_NOTES = 32
 
 
@@ -38,11 +39,13 @@ class RunLimits:
         max_total_tokens: charged tokens.
         deadline_s: seconds from the run's start; None for no deadline.
         max_new_tokens: tokens of one sample.
+        costs: what calls other than generations cost at most.
     """
 
     max_total_tokens: int
     deadline_s: float | None
     max_new_tokens: int
+    costs: contract.Costs = field(default_factory=contract.Costs)
 
 
 class SearchRun:
@@ -53,6 +56,8 @@ class SearchRun:
         search: the technique; only this object calls it.
         sampling: what all samples have in common.
         cache_salt: prefix namespace of the tenant.
+        verifiers: who answers the search's calls that are no generations.
+        question: what the client asked, for the verifiers.
         on_text: called with each piece of new text, for a search of a single sample that is streamed.
         on_call: called at each call's end with its kind and the seconds that were added outside the engine,
             None where the engine does not tell its own.
@@ -68,6 +73,8 @@ class SearchRun:
         *,
         cache_salt: str | None,
         trace: QueryTrace,
+        verifiers: Verifiers = NO_VERIFIERS,
+        question: str = "",
         on_text: Callable[[str], None] | None = None,
         on_call: Callable[[str, float | None], None] | None = None,
     ) -> None:
@@ -75,15 +82,15 @@ class SearchRun:
         self._model = model
         self._gauge = model.gauge
         self._search = search
-        self._stop_strings = sampling.stop
         self._limits = limits
         self._trace = trace
         self._on_text = on_text
         self._on_call = on_call
-        self._engine = Dispatcher(search_id, model, search.tree, sampling, cache_salt, self._arrive)
+        self._engine = Dispatcher(
+            search_id, model, search.tree, sampling, cache_salt, verifiers, question, self._arrive
+        )
         self._running: dict[int, RunningCall] = {}
-        # Where the text of a node ends, for the calls that continue it.
-        self._detokenizers: dict[int, IncrementalDetokenizer] = {}
+        self._texts = PathTexts(search.tree, model.tokenizer, sampling.stop)
         # Bounded by the token cap: an arrival carries a token or ends a call.
         self._arrived: deque[tuple[int, Arrival]] = deque()
         self._wake = asyncio.Event()
@@ -93,6 +100,10 @@ class SearchRun:
         """Why the run was ended from outside the technique; None when the technique finished by itself."""
         self.failures: list[str] = []
         """Reasons of failed calls, the first few."""
+        self.disagreements = 0
+        """Checks whose verifiers differed."""
+        self.late_calls = 0
+        """Calls whose ends had not been seen when the answer was due."""
         self.engine_lost = False
         """Whether a replica was lost under one of its calls."""
         self.refused: EngineRefused | None = None
@@ -105,18 +116,38 @@ class SearchRun:
             self._wake.set()
             self._gauge.nudge(self._id)
 
-    async def execute(self) -> None:
-        """Run until the technique finishes, a limit is reached or `stop` is called; then end all calls."""
+    async def execute(
+        self, resume: Sequence[contract.Call] = (), answer_due: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run until the technique finishes, a limit is reached or `stop` is called; then end all calls.
+
+        Args:
+            resume: calls that a search rebuilt from its log was waiting for; they are sent again.
+            answer_due: called once nothing changes the answer any more: at the end, or, after a deadline, as
+                soon as `ANSWER_DRAIN_S` have gone by. Tokens that come after it are counted all the same.
+        """
         try:
-            self._search.release()  # the engine holds nothing of it yet
-            await self._loop()
+            if not resume:
+                self._search.release()  # the engine holds nothing of it yet
+            await self._loop(resume)
         finally:
             try:
-                await self._drain()
+                self._take_arrivals()
+                self._cancel(list(self._running.values()))
+                if self.stop_reason == "deadline":
+                    await self._drain(ANSWER_DRAIN_S)
+                    self.late_calls = len(self._running)
+                    answer_due()
+                await self._drain(DRAIN_S)
             finally:
+                self._give_up_calls()
                 self._gauge.release(self._id)
 
-    async def _loop(self) -> None:
+    async def _loop(self, resume: Sequence[contract.Call]) -> None:
+        if resume and await self._engine.ready():
+            for call in resume:
+                self._start(call)
+            self._hold()
         while self.stop_reason is None and not self._search.finished:
             left = self._seconds_left()
             if left is not None and left <= 0:
@@ -170,41 +201,32 @@ class SearchRun:
         return contract.Room(slots=slots, tokens=max(0, tokens), kv_tokens=kv, seconds=self._seconds_left())
 
     def _check_within(self, calls: list[contract.Call], room: contract.Room) -> None:
-        worst = sum(self._worst(c) for c in calls)
+        worst = sum(self._limits.costs.of(c) for c in calls)
         if worst > room.tokens or len(calls) > room.slots:
             raise RuntimeError(f"the search asked for {len(calls)} calls of {worst} tokens beyond {room}")
-
-    def _worst(self, call: contract.Call) -> int:
-        match call:
-            case contract.Generate():
-                return call.max_new_tokens
-            case contract.Score():
-                return self._model.process_reward.tokens if self._model.process_reward else 0
-            case contract.Check():
-                return 0
 
     def _hold(self) -> None:
         kv = self._search.tree.live_tokens + sum(r.outstanding for r in self._running.values())
         self._gauge.hold(self._id, len(self._running), kv)
 
     def _start(self, call: contract.Call) -> None:
-        generation = isinstance(call, contract.Generate)
-        begin = call.parent if isinstance(call, contract.Generate) else call.node
+        worst = self._limits.costs.of(call)
+        if isinstance(call, contract.Generate):
+            self.meter.given(call.given_tokens)
+            worst -= call.given_tokens
+            if self._on_text and call.given_tokens:
+                self._on_text(self._search.tree[call.parent].text)
         running = RunningCall(
             call=call,
-            worst=self._worst(call),
-            span=self._trace.call("generate" if generation else "score", call.node),
-            path_tokens=self._search.tree.path_tokens(begin),
-            detokenizer=self._detokenizer(begin) if generation else None,
+            worst=worst,
+            span=self._trace.call(telling.kind_of(call), telling.node_of(call)),
+            path_tokens=self._search.tree.path_tokens(call.node)
+            if isinstance(call, contract.Generate)
+            else 0,
+            piece=self._texts.start(call.parent) if isinstance(call, contract.Generate) else None,
         )
         self._running[call.id] = running
         self._engine.start(running)
-
-    def _detokenizer(self, parent: int) -> IncrementalDetokenizer:
-        if parent in self._detokenizers:
-            return self._detokenizers[parent].copy()
-        prompt = self._search.tree[ROOT].token_ids
-        return IncrementalDetokenizer(self._model.tokenizer, prompt[-8:], self._stop_strings)
 
     def _arrive(self, call: int, what: Arrival) -> None:
         self._arrived.append((call, what))
@@ -226,8 +248,8 @@ class SearchRun:
             match what:
                 case Chunk():
                     self._on_chunk(running, what)
-                case Scores():
-                    self._on_scores(running, what)
+                case Judgement():
+                    self._on_judgement(running, what)
                 case EngineError():
                     self._on_error(running, what)
 
@@ -243,26 +265,24 @@ class SearchRun:
             if chunk.finish is Finish.ABORT:
                 error = "the engine ended the call"
                 self._tell(contract.Failed(running.call.id, self._note(error)))
-            elif chunk.finish is Finish.STOP:
-                self._tell(contract.Generated(running.call.id, "stop"))
             else:
-                full = running.path_tokens + running.received >= self._model.context_tokens
-                self._tell(contract.Generated(running.call.id, "context" if full else "length"))
+                self._tell(telling.end_of(running, chunk, self._model.context_tokens))
         self._end(running, chunk.usage, chunk.engine_s, error)
 
     def _tell_chunk(self, running: RunningCall, chunk: Chunk) -> None:
-        assert running.detokenizer is not None
-        text = running.detokenizer.push(chunk.token_ids)
+        assert running.piece is not None and isinstance(running.call, contract.Generate)
+        text = running.piece.push(chunk.token_ids)
         if chunk.finish is not None:
-            if chunk.finish is Finish.LENGTH and not self._is_full(running):
-                self._detokenizers[running.call.node] = running.detokenizer
+            goes_on = chunk.finish is Finish.LENGTH and not self._is_full(running)
+            if goes_on or telling.ends_step(running, chunk):
+                self._texts.keep(running.call.node, running.piece)
             else:
-                text += running.detokenizer.flush()
+                text += running.piece.flush()
         if text and self._on_text:
             self._on_text(text)
         if chunk.token_ids or text:
-            self._tell(contract.Chunk(running.call.id, chunk.token_ids, text, chunk.logprobs))
-        if running.detokenizer.matched_stop is not None and chunk.finish is None and not running.cancelled:
+            self._tell(telling.piece_of(running, chunk, text))
+        if running.piece.matched_stop is not None and chunk.finish is None and not running.cancelled:
             # A stop string that the engine did not see, since part of it came with an earlier call.
             self._tell(contract.Generated(running.call.id, "stop"))
             self._cancel([running])
@@ -273,11 +293,17 @@ class SearchRun:
         sample = tokens - self._search.tree.prompt_tokens
         return sample >= self._limits.max_new_tokens or tokens >= self._model.context_tokens
 
-    def _on_scores(self, running: RunningCall, scores: Scores) -> None:
-        self.meter.scored(self._worst(running.call))
-        self._end(running, scores.usage, scores.engine_s, None, score=scores.probabilities[0])
+    def _on_judgement(self, running: RunningCall, judgement: Judgement) -> None:
+        self.meter.judged(min(judgement.tokens, running.worst))
+        self.disagreements += judgement.disagreement
+        failed = judgement.verdict == "error" or telling.event_of(running.call, judgement) is None
+        if failed and not running.cancelled:
+            self.meter.failed_calls += 1
+        error = self._note(judgement.reason or "the verifier could not say") if failed else None
+        self._end(running, judgement.usage, judgement.engine_s, error, score=judgement.score)
         if not running.cancelled:
-            self._tell(contract.Scored(running.call.id, scores.probabilities[0]))
+            event = telling.event_of(running.call, judgement)
+            self._tell(event or contract.Failed(running.call.id, error or ""))
 
     def _on_error(self, running: RunningCall, error: EngineError) -> None:
         if isinstance(error, EngineLost):
@@ -318,14 +344,12 @@ class SearchRun:
         if generation:
             self.meter.generate_calls += 1
         else:
-            self.meter.score_calls += 1
+            self.meter.verifier_calls += 1
         if usage is not None:
             self.meter.prefilled(usage, generation=generation)
         if self._on_call:
             wall = time.monotonic() - running.started
-            self._on_call(
-                "generate" if generation else "score", None if engine_s is None else wall - engine_s
-            )
+            self._on_call(telling.kind_of(running.call), None if engine_s is None else wall - engine_s)
         self._trace.end_call(
             running.span,
             usage=usage,
@@ -335,10 +359,9 @@ class SearchRun:
             score=score,
         )
 
-    async def _drain(self) -> None:
-        self._take_arrivals()
-        self._cancel(list(self._running.values()))
-        end = time.monotonic() + (LATE_DRAIN_S if self.stop_reason == "deadline" else DRAIN_S)
+    async def _drain(self, seconds: float) -> None:
+        """Take in the ends of the calls that were cancelled, for as long as this."""
+        end = time.monotonic() + seconds
         while self._running and (left := end - time.monotonic()) > 0:
             self._wake.clear()
             if not self._arrived:
@@ -346,6 +369,8 @@ class SearchRun:
                     async with asyncio.timeout(left):
                         await self._wake.wait()
             self._take_arrivals()
+
+    def _give_up_calls(self) -> None:
         for running in list(self._running.values()):
             self._end(running, None, None, "its end was not seen in time")
             if running.task is not None:

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from opentelemetry.trace import Tracer
@@ -36,6 +37,7 @@ from orchestrator.request import ReasonRequest
 from orchestrator.runner import RunLimits, SearchRun
 from orchestrator.settings import LimitSettings
 from orchestrator.tracing import QueryTrace
+from orchestrator.verifiers.build import Toolbox
 from search.log import Recorder, record
 
 _log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Orchestrator:
     Args:
         models: served models by name.
         server_secret: key of the tenants' cache salts.
+        tools: what verifiers need beside engines.
     """
 
     def __init__(
@@ -73,8 +76,10 @@ class Orchestrator:
         limits: LimitSettings,
         tracer: Tracer,
         observer: Observer,
+        tools: Toolbox | None = None,
     ) -> None:
         self.models = models
+        self._tools = tools or Toolbox()
         self._ledger = ledger
         self._secret = server_secret
         self._limits = limits
@@ -122,7 +127,7 @@ class Orchestrator:
         self._admitting += 1
         try:
             model = self._admit(request, tenant)
-            plan = await self._plan(request, model, live=live)
+            plan = await self._plan(request, tenant, model, live=live)
             if not await model.ready():
                 raise engine_unavailable(model.name)
             await self._reserve(tenant, search_id, plan)
@@ -150,13 +155,16 @@ class Orchestrator:
             raise overloaded(self._limits.max_concurrent_searches)
         return model
 
-    async def _plan(self, request: ReasonRequest, model: ServedModel, *, live: bool) -> Plan:
+    async def _plan(self, request: ReasonRequest, tenant: Tenant, model: ServedModel, *, live: bool) -> Plan:
         seed = request.seed if request.seed is not None else secrets.randbits(31)
+        resolve = partial(
+            make_plan, request, model, self._limits, seed, self._tools, allow_code=tenant.allow_code
+        )
         if sum(len(m.content) for m in request.messages) <= _INLINE_CHARS:
-            plan = make_plan(request, model, self._limits, seed)
+            plan = resolve()
         else:
             async with self._tokenisers:
-                plan = await asyncio.to_thread(make_plan, request, model, self._limits, seed)
+                plan = await asyncio.to_thread(resolve)
         if live and plan.technique.name == "single":
             # What was sent cannot be taken back, so a sample that fails is not drawn again.
             plan = replace(plan, params=replace(plan.params, max_retries=0))
@@ -194,9 +202,11 @@ class Orchestrator:
             model,
             recorder,
             plan.sampling,
-            RunLimits(plan.cap, plan.deadline_s, plan.limits.max_new_tokens),
+            RunLimits(plan.cap, plan.deadline_s, plan.limits.max_new_tokens, plan.costs),
             cache_salt=cache_salt(self._secret, tenant.id),
             trace=trace,
+            verifiers=plan.verifiers,
+            question=request.messages[-1].content,
             on_text=(lambda piece: handle.offer_text(piece)) if streams else None,
             on_call=lambda kind, added: self._observer.on_call(model.name, kind, added),
         )
@@ -242,17 +252,21 @@ class Orchestrator:
         keeper = LeaseKeeper(
             self._ledger, tenant.id, search_id, lambda: run.meter.charged, lease_s=self._limits.lease_s
         )
+
+        def answer_due() -> None:
+            if not over.done():
+                over.set_result(None)
+
         async with keeper:
             watch = asyncio.create_task(_stop_when_lost(keeper, run))
             try:
-                await run.execute()
+                await run.execute(answer_due=answer_due)
             except Exception as e:
                 if not over.done():
                     over.set_exception(e)
             finally:
                 watch.cancel()
-                if not over.done():
-                    over.set_result(None)
+                answer_due()
 
     def _settled(self, spending: asyncio.Task[None]) -> None:
         self._tasks.discard(spending)

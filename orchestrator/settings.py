@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -29,6 +29,23 @@ class SettingsError(ValueError):
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ThinkingSettings(_Section):
+    """The texts around a thinking section. `starts_inside`: the chat template already opens it."""
+
+    open: Annotated[str, Field(min_length=1, max_length=64)] = "<think>"
+    close: Annotated[str, Field(min_length=1, max_length=64)] = "</think>"
+    starts_inside: bool = False
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.open == self.close:
+            raise ValueError("'open' and 'close' must differ")
+        return self
+
+
+StepEnd: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class ModelSettings(_Section):
@@ -51,6 +68,12 @@ class ModelSettings(_Section):
     """Tokens of one sample when the request names no limit."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
     """Sampling temperature when the request names none and the technique draws more than one sample."""
+    step_ends: Annotated[tuple[StepEnd, ...], Field(min_length=1, max_length=4)] = ("\n\n",)
+    """Strings that end a step of its reasoning, for techniques that search over steps."""
+    step_tokens: Annotated[int, Field(ge=1)] = 512
+    """The most tokens of one step."""
+    thinking: ThinkingSettings | None = None
+    """How the model marks its thinking; None for one that does not think aloud, or a known `source`."""
     engine_args: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the engine, by the engine's own names."""
 
@@ -93,7 +116,7 @@ def default_models() -> tuple[ModelSettings, ...]:
     return (
         ModelSettings(
             name="tiny-reasoner", source="tiny-reasoner", dtype="float32", max_new_tokens=128,
-            max_total_tokens=32_768, threads=1, stream_interval=32,
+            max_total_tokens=32_768, threads=1, stream_interval=32, step_ends=("\n",), step_tokens=48,
         ),
         ModelSettings(
             name="smollm2-135m-instruct", source="smollm2-135m-instruct", dtype="bfloat16",

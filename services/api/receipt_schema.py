@@ -36,7 +36,7 @@ class BranchView(BaseModel):
 
 class Calls(BaseModel):
     generate: int
-    score: int
+    verifier: int
     failed: int
 
 
@@ -88,7 +88,7 @@ class PonderaAnswer(BaseModel):
                 tokens=tokens,
                 cap=r.cap,
                 fixed_n_tokens=r.fixed_n_tokens,
-                calls=Calls(generate=r.generate_calls, score=r.score_calls, failed=r.failed_calls),
+                calls=Calls(generate=r.generate_calls, verifier=r.verifier_calls, failed=r.failed_calls),
                 failures=scrubbed(r.failures),
                 fates=r.fates,
                 branches=[BranchView(**scrubbed(asdict(b))) for b in r.listed],

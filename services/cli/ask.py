@@ -91,7 +91,7 @@ def show(answer: ReasonAnswer) -> None:
         f"generated {tokens.generated}, verifier {tokens.verifier}",
         "all samples": f"would have been charged about {receipt.fixed_n_tokens}",
         "prefill": f"{tokens.prefill_fresh} fresh, {tokens.prefill_cached} from the cache",
-        "calls": f"{calls.generate} generate, {calls.score} score, {calls.failed} failed",
+        "calls": f"{calls.generate} generate, {calls.verifier} verifier, {calls.failed} failed",
         "time": f"{receipt.elapsed_ms} ms, seed {receipt.seed}",
     }
     if receipt.fixed_n_tokens is None:

@@ -40,7 +40,7 @@ def test_effort_high_gives_the_right_number_and_a_receipt_that_adds_up(server: L
     assert sum(receipt["fates"].values()) == 16
     assert all(0 <= b["score"] <= 1 for b in receipt["branches"] if b["fate"] in ("chosen", "agreed"))
     assert receipt["calls"]["generate"] == 16
-    assert 1 <= receipt["calls"]["score"] <= 16, "samples of the same tokens share a score"
+    assert 1 <= receipt["calls"]["verifier"] <= 16, "samples of the same tokens share a score"
     assert receipt["calls"]["failed"] == 0
     assert receipt["fixed_n_tokens"]
 

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.plan import Plan, make_plan
 from orchestrator.request import Message, ReasonRequest, RequestRefused, SamplingWish
 from orchestrator.settings import LimitSettings
+from orchestrator.verifiers.build import Toolbox
 from support.world import answers, scripted_model
 
 PROMPT = "u:hi\na:"
@@ -15,7 +16,7 @@ PROMPT = "u:hi\na:"
 def plan(model_options: dict[str, Any] | None = None, **fields: Any) -> Plan:
     model, _ = scripted_model(answers("x"), **(model_options or {}))
     fields = {"messages": (Message("user", "hi"),), "model": "toy", **fields}
-    return make_plan(ReasonRequest(**fields), model, LimitSettings(max_total_tokens=5000), seed=1)
+    return make_plan(ReasonRequest(**fields), model, LimitSettings(max_total_tokens=5000), seed=1, tools=Toolbox())
 
 
 def refused(**fields: Any) -> RequestRefused:
@@ -45,7 +46,7 @@ def test_an_effort_names_a_technique(effort: Any, scorable: bool, technique: str
 
 def test_the_default_cap_is_what_the_plan_can_cost_at_most() -> None:
     p = plan(effort="high")
-    assert p.cap == p.worst_case == len(PROMPT) + 16 * (64 + 2)
+    assert p.cap == len(PROMPT) + 16 * (64 + 2)
 
 
 def test_a_cap_below_the_worst_case_holds() -> None:

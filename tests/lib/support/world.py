@@ -15,6 +15,7 @@ from orchestrator.catalog import ModelDefaults, ServedModel
 from orchestrator.gauge import Gauge
 from orchestrator.outcome import Outcome
 from orchestrator.scoring import ProcessReward
+from orchestrator.verifiers.generative import GenerativeReward
 
 EOS = 0
 JUDGE, RIGHT, WRONG = 1, 2, 3
@@ -76,7 +77,7 @@ def scripted_model(
         context_tokens=context_tokens,
         kv_tokens=kv_tokens,
         gauge=Gauge(64, kv_tokens),
-        process_reward=reward if scorable else None,
+        scorer=GenerativeReward(reward) if scorable else None,
     )
     return model, engine
 
