@@ -9,7 +9,8 @@ from typing import Protocol
 
 from engines.protocol import Engine, EngineError
 from orchestrator.gauge import Gauge
-from orchestrator.verifiers.port import Judge, Scorer
+from orchestrator.verifiers.llm_judge import JudgeModel
+from orchestrator.verifiers.port import Scorer
 from search.extract import ThinkingMarkers
 
 
@@ -20,6 +21,8 @@ class Tokenizer(Protocol):
     def eos_ids(self) -> tuple[int, ...]: ...
 
     def encode(self, text: str) -> tuple[int, ...]: ...
+
+    def encode_turn(self, content: str) -> tuple[int, ...]: ...
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]: ...
 
@@ -35,6 +38,21 @@ class ModelDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class Replicas:
+    """Engines of one model, all alike."""
+
+    engines: tuple[Engine, ...]
+
+    async def pick(self) -> Engine | None:
+        """The one that is ready and has the fewest calls running; None when none is ready."""
+        if len(self.engines) == 1:
+            return self.engines[0] if await self.engines[0].ready() else None
+        loads = await asyncio.gather(*(_calls_running(e) for e in self.engines))
+        ready = [(load, i) for i, load in enumerate(loads) if load is not None]
+        return self.engines[min(ready)[1]] if ready else None
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """One model as the orchestrator sees it. All replicas are alike; `kv_tokens` is of one replica."""
 
@@ -47,7 +65,7 @@ class ServedModel:
     gauge: Gauge
     scorer: Scorer | None = None
     """Who says how promising a path of this model is."""
-    judge: Judge | None = None
+    judge: JudgeModel | None = None
     """Who judges finished answers of this model by reading them."""
     thinking: ThinkingMarkers | None = None
     """How it marks a thinking section, for models that write one."""
@@ -59,11 +77,7 @@ class ServedModel:
 
     async def pick(self) -> Engine | None:
         """The replica that is ready and has the fewest calls running; None when none is ready."""
-        if len(self.engines) == 1:
-            return self.engines[0] if await self.engines[0].ready() else None
-        loads = await asyncio.gather(*(_calls_running(e) for e in self.engines))
-        ready = [(load, i) for i, load in enumerate(loads) if load is not None]
-        return self.engines[min(ready)[1]] if ready else None
+        return await Replicas(self.engines).pick()
 
     async def ready(self) -> bool:
         """Whether any replica can serve."""

@@ -11,8 +11,9 @@ from orchestrator.plan import Plan
 from orchestrator.receipt import Receipt, fixed_n_tokens, lines, settled, status_of
 from orchestrator.request import ReasonRequest
 from orchestrator.runner import SearchRun
-from search.contract import Branch
+from search.contract import Branch, Candidate
 from search.log import Recorder
+from search.tree import Tree
 
 _CUT = ("stopped", "failed", "truncated")
 
@@ -47,6 +48,8 @@ def conclude(
         verifier_calls=run.meter.verifier_calls,
         failed_calls=run.meter.failed_calls,
         failures=tuple(dict.fromkeys(run.failures)),
+        disagreements=run.disagreements,
+        late_calls=run.late_calls,
         fates=dict(Counter(b.fate for b in branches)),
         listed=lines(branches),
         support=candidate.support if candidate else None,
@@ -56,10 +59,10 @@ def conclude(
     tree = search.tree
     return Outcome(
         status=status,
-        text=tree.path_text(candidate.node) if candidate else "",
+        text=tree.path_text(candidate.node, candidate.begin) if candidate else "",
         answer=candidate.answer if candidate else None,
         complete=candidate.complete if candidate else False,
-        answer_tokens=tree.path_tokens(candidate.node) - tree.prompt_tokens if candidate else 0,
+        answer_tokens=_written(tree, candidate) if candidate else 0,
         receipt=receipt,
         error=None if candidate else _failure(request, run, stop_reason),
         log="\n".join(search.log.to_lines()) + "\n" if request.keep_log else None,
@@ -74,6 +77,12 @@ def _failure(request: ReasonRequest, run: SearchRun, stop_reason: str) -> QueryE
         refused=run.refused,
         reasons=run.failures,
     )
+
+
+def _written(tree: Tree, candidate: Candidate) -> int:
+    """Tokens of the answer's text that the model wrote."""
+    nodes = (tree[n] for n in tree.path_after(candidate.begin, candidate.node))
+    return sum(len(node.token_ids) for node in nodes if not node.given)
 
 
 def _ended(branches: list[Branch]) -> list[Branch]:

@@ -8,8 +8,7 @@ import gc
 import logging
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,24 +19,15 @@ import ray
 from opentelemetry.trace import Tracer
 
 from engines.models import ModelFiles, prepare
-from engines.protocol import Engine
-from engines.ray_engine import start_engine
-from engines.spec import EngineSpec
-from engines.tokenizer import ModelTokenizer
 from guards.embedded import EmbeddedStoreError, StoreHandle, connect_or_start
 from guards.ledger import Ledger
 from guards.salt import load_or_create_secret
 from guards.store import StoreClient, StoreUnavailable, connect
 from guards.tenants import TenantStore
-from orchestrator.catalog import ModelDefaults, ServedModel
-from orchestrator.gauge import Gauge
-from orchestrator.processes import adopt_orphans, collect_orphans, descendants, end_descendants
-from orchestrator.scoring import ProcessReward
+from orchestrator.processes import adopt_orphans, collect_orphans, descendants, end_descendants, end_task
 from orchestrator.service import Observer, Orchestrator
+from orchestrator.serving import Progress, start_models, start_tools
 from orchestrator.settings import ModelSettings, Settings
-from orchestrator.verifiers.generative import GenerativeReward
-from orchestrator.verifiers.port import Scorer
-from search.extract import ThinkingMarkers
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +50,6 @@ _LOCAL_RAY = {
     "RAY_task_events_report_interval_ms": "0",
     "RAY_io_context_event_loop_lag_collection_interval_ms": "0",
 }
-
-Progress = Callable[[str, float], None]
-"""Told of a step's name and how far it is, 0..1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +80,9 @@ async def open_store(settings: Settings) -> AsyncIterator[StoreClient]:
             stack.callback(handle.close)
             client = connect(handle.url)
             keeper = asyncio.create_task(_keep_alive(client, handle))
-            stack.push_async_callback(_cancelled, keeper)
+            stack.push_async_callback(end_task, keeper)
         stack.push_async_callback(client.aclose)
         yield client
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it has ended."""
-    while not task.done():
-        # Again and again, since a library on the way may take a cancellation for a fault of its own.
-        task.cancel()
-        await asyncio.wait({task}, timeout=0.5)
 
 
 async def _keep_alive(client: StoreClient, handle: StoreHandle) -> None:
@@ -170,7 +149,8 @@ async def deploy(
         stack.callback(_stop_ray, settings, not_of_ray)
         _start_ray(settings)
         progress("start Ray", 1.0)
-        models = await _start_models(settings, files, stack, progress)
+        models = await start_models(settings, files, stack, progress)
+        tools = await start_tools(settings, stack)
         orchestrator = Orchestrator(
             models,
             Ledger(store),
@@ -178,6 +158,7 @@ async def deploy(
             limits=settings.limits,
             tracer=tracer,
             observer=observer,
+            tools=tools,
         )
         stack.push_async_callback(orchestrator.close)
         # A collection that walks all that was imported stalls every query for about a tenth of a second.
@@ -220,88 +201,3 @@ def _stop_ray(settings: Settings, spare: list[int]) -> None:
     ray.shutdown()
     if settings.ray.address is None:
         _log.debug("ended %d processes", end_descendants(spare=spare))
-
-
-async def _start_models(
-    settings: Settings, files: dict[str, ModelFiles], stack: AsyncExitStack, progress: Progress
-) -> dict[str, ServedModel]:
-    specs = [(m, i, _spec(m, files[m.name], i)) for m in settings.models for i in range(m.replicas)]
-    started = 0
-
-    async def start(spec: EngineSpec) -> Engine:
-        nonlocal started
-        engine = await start_engine(spec)
-        stack.push_async_callback(engine.close)
-        started += 1
-        progress("start engines", started / len(specs))
-        return engine
-
-    progress("start engines", 0.0)
-    starts = [asyncio.create_task(start(spec)) for _, _, spec in specs]
-    try:
-        engines = await asyncio.gather(*starts)
-    except BaseException:
-        for task in starts:
-            task.cancel()
-        await asyncio.wait(starts)
-        raise
-    by_model: dict[str, list[Engine]] = {m.name: [] for m in settings.models}
-    for (model, _, _), engine in zip(specs, engines, strict=True):
-        by_model[model.name].append(engine)
-    return {m.name: await _serve(m, files[m.name], by_model[m.name]) for m in settings.models}
-
-
-def _spec(model: ModelSettings, files: ModelFiles, replica: int) -> EngineSpec:
-    return EngineSpec(
-        name=f"{model.name.replace('/', '-')}-{replica}",
-        model_path=str(files.path.resolve()),
-        device=model.device,
-        dtype=model.dtype,
-        max_total_tokens=model.max_total_tokens,
-        max_running_requests=model.max_running_requests,
-        threads=model.threads,
-        context_tokens=model.context_tokens,
-        stream_interval=model.stream_interval,
-        gpus=1.0 if model.device == "cuda" else 0.0,
-        engine_args=model.engine_args,
-    )
-
-
-async def _serve(model: ModelSettings, files: ModelFiles, engines: list[Engine]) -> ServedModel:
-    tokenizer = await asyncio.to_thread(ModelTokenizer, files.path)
-    info = await engines[0].info()
-    return ServedModel(
-        name=model.name,
-        engines=tuple(engines),
-        tokenizer=tokenizer,
-        defaults=ModelDefaults(model.max_new_tokens, model.temperature),
-        context_tokens=info.context_tokens,
-        kv_tokens=info.kv_tokens_total,
-        gauge=Gauge(info.max_running * len(engines), info.kv_tokens_total * len(engines)),
-        scorer=_scorer(files, tokenizer),
-        thinking=_thinking(model, files),
-        step_ends=model.step_ends,
-        step_tokens=model.step_tokens,
-        created=int(time.time()),
-    )
-
-
-def _thinking(model: ModelSettings, files: ModelFiles) -> ThinkingMarkers | None:
-    if model.thinking is not None:
-        return ThinkingMarkers(model.thinking.open, model.thinking.close, model.thinking.starts_inside)
-    return None if files.thinking is None else ThinkingMarkers(*files.thinking)
-
-
-def _scorer(files: ModelFiles, tokenizer: ModelTokenizer) -> Scorer | None:
-    form = files.process_reward
-    if form is None:
-        return None
-    right, wrong = form.labels
-    return GenerativeReward(
-        ProcessReward(
-            suffix_ids=tokenizer.encode(form.suffix),
-            right_id=tokenizer.token_id(right),
-            wrong_id=tokenizer.token_id(wrong),
-            strip_ids=frozenset(tokenizer.encode(form.strip)) | frozenset(tokenizer.eos_ids),
-        )
-    )

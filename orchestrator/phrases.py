@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.catalog import ServedModel
-from search.ground import Phrase
+from search.ground import Phrase, Turn
 from search.registry import Technique
 from search.segments import THINK_AGAIN, THINK_CLOSE, THINK_OPEN
 
@@ -20,4 +20,10 @@ def make_phrases(technique: Technique, params: Any, model: ServedModel) -> Mappi
             THINK_CLOSE: f"\n{model.thinking.close}\n\n",
             THINK_AGAIN: "\nWait",
         }
-    return {name: Phrase(model.tokenizer.encode(text), text) for name, text in texts.items()}
+    found = {name: Phrase(model.tokenizer.encode(text), text) for name, text in texts.items()}
+    for name, wanted in technique.phrases(params).items():
+        if isinstance(wanted, Turn):
+            found[name] = Phrase(model.tokenizer.encode_turn(wanted.text))
+        else:
+            found[name] = Phrase(model.tokenizer.encode(wanted), wanted)
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -20,8 +20,9 @@ from orchestrator.verifiers.build import Toolbox, build_verifiers
 from orchestrator.verifiers.port import Verifiers
 from search.contract import Costs
 from search.ground import Phrase
-from search.log import Header
-from search.registry import TECHNIQUES, Need, Technique
+from search.log import Header, build
+from search.nesting import BadParam, stages_of
+from search.registry import TECHNIQUES, Need, Technique, resolve
 from search.sample import SampleLimits
 
 
@@ -82,48 +83,82 @@ def make_plan(
     Raises:
         RequestRefused: a field cannot be honoured; names the field and what would be legal.
     """
-    verifiers = build_verifiers(request, model, tools, allow_code=allow_code)
+    prompt_ids = _prompt(request, model)
+    most_new = min(model.context_tokens, model.kv_tokens) - len(prompt_ids)
+    verifiers = build_verifiers(
+        request,
+        model,
+        tools,
+        allow_code=allow_code,
+        prompt_tokens=len(prompt_ids),
+        new_tokens=min(most_new, request.max_new_tokens or model.defaults.max_new_tokens),
+    )
     choice = _choice(request, model, verifiers)
     technique = TECHNIQUES[choice.technique]
     params = _params(technique, choice.params)
+    _check_nested(technique, params)
     _refuse_missing(technique, technique.needs(params), model, verifiers)
-    prompt_ids = _prompt(request, model)
-    most_new = min(model.context_tokens, model.kv_tokens) - len(prompt_ids)
     costs = _costs(technique.needs(params), verifiers, len(prompt_ids), most_new)
     max_new = _max_new(request, model, len(prompt_ids), costs.score_tokens)
     costs = _costs(technique.needs(params), verifiers, len(prompt_ids), max_new)
-    samples = int(getattr(params, "n", 1))
-    judging = costs.score_tokens + costs.check_tokens + costs.compare_tokens
-    needed = len(prompt_ids) + samples * (max_new + judging)
-    cap = _cap(request, limits, len(prompt_ids), judging, needed)
     whole = _needs_whole_samples(request.sampling)
-    if whole:
-        # One call must do, so the sample itself has to fit under the cap.
+    sample_limits = SampleLimits(
+        max_new_tokens=max_new,
+        context_tokens=min(model.context_tokens, model.kv_tokens),
+        thinking=model.thinking,
+        whole=whole,
+        json_answer=request.sampling.json_schema is not None,
+        step_ends=model.step_ends,
+        step_tokens=min(model.step_tokens, max_new),
+        equate=verifiers.equator is not None,
+    )
+    phrases = make_phrases(technique, params, model)
+    # Retries draw on what the samples that did not fail have left.
+    unfailing = replace(params, max_retries=0) if hasattr(params, "max_retries") else params
+    most = technique.most_tokens(unfailing, sample_limits, costs, len(prompt_ids), phrases)
+    judging = costs.score_tokens + costs.check_tokens
+    cap = _cap(request, limits, len(prompt_ids), judging, len(prompt_ids) + most)
+    if whole or model.thinking is not None:
+        # One call must do, or the end of thinking must come in time: the sample has to fit under the cap.
         max_new = min(max_new, cap - len(prompt_ids) - judging)
+        sample_limits = replace(sample_limits, max_new_tokens=max_new)
     single = technique.name == "single"
-    return Plan(
+    plan = Plan(
         technique=technique,
         params=params,
         why=choice.why,
         prompt_ids=prompt_ids,
         sampling=_sampling(request.sampling, model, max_new, single),
-        limits=SampleLimits(
-            max_new_tokens=max_new,
-            context_tokens=min(model.context_tokens, model.kv_tokens),
-            thinking=model.thinking,
-            whole=whole,
-            json_answer=request.sampling.json_schema is not None,
-            step_ends=model.step_ends,
-            step_tokens=min(model.step_tokens, max_new),
-            equate=verifiers.equator is not None,
-        ),
+        limits=sample_limits,
         costs=costs,
         verifiers=verifiers,
-        phrases=make_phrases(technique, params, model),
+        phrases=phrases,
         cap=cap,
         deadline_s=_deadline_ms(request, limits) / 1000,
         seed=seed,
     )
+    try:
+        build(plan.header)
+    except ValueError as e:
+        # What the technique cannot do with this model, such as a thinking budget where nothing thinks.
+        raise RequestRefused(f"{technique.name}: {e}", field="params", code="invalid_params") from None
+    return plan
+
+
+def _check_nested(technique: Technique, params: Any) -> None:
+    try:
+        technique.check(params)
+    except BadParam as e:
+        path = f"params.{e.path}" if e.path else "params"
+        raise RequestRefused(f"{technique.name} {path}: {e.why}", field=path, code="invalid_params") from None
+    for name, stage in stages_of(params):
+        if stage.tier:
+            raise RequestRefused(
+                f"{technique.name} params.{name}.tier is {stage.tier}; this server has one tier, 0",
+                field=f"params.{name}.tier",
+                code="invalid_params",
+            )
+        _check_nested(*resolve(stage))
 
 
 def _costs(needs: frozenset[Need], verifiers: Verifiers, prompt: int, new: int) -> Costs:
@@ -132,7 +167,7 @@ def _costs(needs: frozenset[Need], verifiers: Verifiers, prompt: int, new: int) 
     return Costs(
         score_tokens=s.most_tokens(prompt, new) if s is not None and "score" in needs else 0,
         check_tokens=c.most_tokens(prompt, new) if c is not None and "check" in needs else 0,
-        compare_tokens=p.most_tokens(prompt, new) if p is not None and "compare" in needs else 0,
+        compare_tokens=p.most_compare_tokens() if p is not None and "compare" in needs else 0,
     )
 
 

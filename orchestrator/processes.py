@@ -100,3 +100,11 @@ def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    while not task.done():
+        # Again and again, since a library on the way may take a cancellation for a fault of its own.
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.5)

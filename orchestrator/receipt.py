@@ -38,6 +38,9 @@ class Receipt:
         fixed_n_tokens: estimate of what drawing all `n` samples would have been charged, from the mean
             length of the samples that ended; None where the technique has no `n` or none ended.
         cap: the hard limit that held, in charged tokens.
+        disagreements: checks whose verifiers differed.
+        late_calls: calls whose ends had not been seen when the answer was due; their last tokens are counted
+            and settled all the same, but are not in this account.
         fates: branches by fate, all of them.
         listed: the first branches, at most `MAX_BRANCHES`.
         support: share of the vote or score mass behind the answer.
@@ -58,6 +61,8 @@ class Receipt:
     verifier_calls: int
     failed_calls: int
     failures: tuple[str, ...]
+    disagreements: int
+    late_calls: int
     fates: dict[str, int]
     listed: tuple[BranchLine, ...]
     support: float | None

@@ -23,6 +23,7 @@ from orchestrator.path_text import PathTexts
 from orchestrator.tracing import QueryTrace
 from orchestrator.verifiers.port import NO_VERIFIERS, Judgement, Verifiers
 from search import contract
+from search.resume import Pending
 
 DRAIN_S = 5.0
 """How long the ends of aborted calls are waited for, so that their tokens are counted."""
@@ -117,12 +118,13 @@ class SearchRun:
             self._gauge.nudge(self._id)
 
     async def execute(
-        self, resume: Sequence[contract.Call] = (), answer_due: Callable[[], None] = lambda: None
+        self, resume: Sequence[Pending] = (), answer_due: Callable[[], None] = lambda: None
     ) -> None:
         """Run until the technique finishes, a limit is reached or `stop` is called; then end all calls.
 
         Args:
-            resume: calls that a search rebuilt from its log was waiting for; they are sent again.
+            resume: calls that a search replayed from its log was waiting for (`search.resume`); what is left
+                of them is sent again. What was spent before was counted by the run that ended.
             answer_due: called once nothing changes the answer any more: at the end, or, after a deadline, as
                 soon as `ANSWER_DRAIN_S` have gone by. Tokens that come after it are counted all the same.
         """
@@ -143,11 +145,11 @@ class SearchRun:
                 self._give_up_calls()
                 self._gauge.release(self._id)
 
-    async def _loop(self, resume: Sequence[contract.Call]) -> None:
-        if resume and await self._engine.ready():
-            for call in resume:
-                self._start(call)
-            self._hold()
+    async def _loop(self, resume: Sequence[Pending]) -> None:
+        if resume and not await self._engine.ready():
+            self.stop("engine_lost")
+        elif resume:
+            self._resume(resume)
         while self.stop_reason is None and not self._search.finished:
             left = self._seconds_left()
             if left is not None and left <= 0:
@@ -158,6 +160,23 @@ class SearchRun:
                 await self._take_events()
             else:
                 self.stop("engine_lost")
+
+    def _resume(self, pending: Sequence[Pending]) -> None:
+        for before in pending:
+            call, rest = before.call, before.rest
+            end = None
+            if isinstance(call, contract.Generate) and before.received:
+                piece = self._texts.start(call.parent)
+                ids = self._search.tree[call.node].token_ids
+                piece.push(ids)
+                end = telling.end_seen(call, piece, ids, self._model.tokenizer.eos_ids, before.received)
+                if end is None or end.finish != "stop":
+                    self._texts.keep(call.node, piece)
+            if end is not None:
+                self._tell(end)
+            else:
+                self._start(rest)
+        self._hold()
 
     async def _step(self) -> None:
         """Ask, start what was asked for, and wait for something to happen."""

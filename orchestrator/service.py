@@ -237,13 +237,22 @@ class Orchestrator:
         try:
             await over
             outcome = conclude(request, plan, run, search, search_id, time.monotonic() - started)
-            await asyncio.wait({spending}, timeout=_SETTLE_S)
+            if not run.late_calls:
+                await asyncio.wait({spending}, timeout=_SETTLE_S)
             self._observer.on_outcome(outcome)
             return outcome
         finally:
             self._running.pop(search_id, None)
             error = str(outcome.error) if outcome and outcome.error else None
-            trace.end(_attributes(plan, run, outcome), error if outcome else "internal error")
+
+            def end_trace(_: object) -> None:
+                trace.end(_attributes(plan, run, outcome), error if outcome else "internal error")
+
+            if run.late_calls and not spending.done():
+                # The root ends after its children, and an answer that is due does not wait for them.
+                spending.add_done_callback(end_trace)
+            else:
+                end_trace(spending)
 
     async def _spend(
         self, tenant: Tenant, run: SearchRun, search_id: str, over: asyncio.Future[None]

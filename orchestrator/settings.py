@@ -72,6 +72,12 @@ class ModelSettings(_Section):
     """Strings that end a step of its reasoning, for techniques that search over steps."""
     step_tokens: Annotated[int, Field(ge=1)] = 512
     """The most tokens of one step."""
+    role: Literal["generate", "reward"] = "generate"
+    """`reward`: it has a reward head, serves no requests itself, and scores the paths of others."""
+    reward_model: str | None = None
+    """Name of the model with role `reward` that scores this one's paths; None: its own process reward."""
+    judge_model: str | None = None
+    """Name of the model that judges this one's answers by reading them; it may be itself. None: nobody."""
     thinking: ThinkingSettings | None = None
     """How the model marks its thinking; None for one that does not think aloud, or a known `source`."""
     engine_args: dict[str, Any] = Field(default_factory=dict)
@@ -121,6 +127,7 @@ def default_models() -> tuple[ModelSettings, ...]:
         ModelSettings(
             name="smollm2-135m-instruct", source="smollm2-135m-instruct", dtype="bfloat16",
             max_new_tokens=256, max_total_tokens=16_384, context_tokens=2048, max_running_requests=32,
+            judge_model="smollm2-135m-instruct",
         ),
     )  # fmt: skip
 
@@ -140,13 +147,24 @@ class Settings(BaseSettings):
     models: Annotated[tuple[ModelSettings, ...], Field(min_length=1)] = Field(default_factory=default_models)
     limits: LimitSettings = LimitSettings()
     ray: RaySettings = RaySettings()
+    code_verifier: bool = True
+    """Whether code that a model wrote may be run in the sandbox for tenants that allow it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
+    def _models_fit(self) -> Self:
         names = [m.name for m in self.models]
         if len(set(names)) != len(names):
             raise ValueError(f"model names must differ, got {names}")
+        roles = {m.name: m.role for m in self.models}
+        if "generate" not in roles.values():
+            raise ValueError("models: at least one needs the role 'generate'")
+        for model in self.models:
+            for key, role in (("reward_model", "reward"), ("judge_model", "generate")):
+                other = getattr(model, key)
+                if other is not None and roles.get(other) != role:
+                    legal = ", ".join(name for name, r in roles.items() if r == role) or "none"
+                    raise ValueError(f"model {model.name!r}: {key} must be one of: {legal}; not {other!r}")
         return self
 
     @classmethod

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engines.protocol import Chunk, Finish
 from orchestrator.calls import RunningCall
+from orchestrator.path_text import Piece
 from orchestrator.verifiers.port import Judgement
 from search import contract
 
@@ -44,6 +47,24 @@ def end_of(running: RunningCall, chunk: Chunk, context_tokens: int) -> contract.
         return contract.Generated(call, "stop")
     matched = str(chunk.matched_stop)
     return contract.Generated(call, "step", matched, running.piece.tokens_of(matched))
+
+
+def end_seen(
+    call: contract.Generate, piece: Piece, ids: Sequence[int], eos_ids: Sequence[int], received: int
+) -> contract.Generated | None:
+    """The end that a generation had come to when all its tokens but not its end had been told; else None.
+
+    Args:
+        piece: the text of its tokens.
+        ids: its tokens.
+        received: how many they are.
+    """
+    if piece.matched_stop is not None or (ids and ids[-1] in eos_ids):
+        return contract.Generated(call.id, "stop")
+    for until in call.until:
+        if tokens := piece.tokens_of(until):
+            return contract.Generated(call.id, "step", until, tokens)
+    return contract.Generated(call.id, "length") if received >= call.max_new_tokens else None
 
 
 def event_of(call: contract.Call, judgement: Judgement) -> contract.Event | None:

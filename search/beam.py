@@ -17,16 +17,15 @@ steps; `dvts` keeps them apart. An early promotion may take the place of a bette
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from bisect import insort
+from dataclasses import dataclass, field
 
 from search.contract import CallId
 from search.ground import Ground
 from search.params import MAX_SAMPLES, require_int, require_one_of
 from search.reduction import REDUCTIONS, Reduction
-from search.step import Step, StepState
-from search.stepper import ROOT_STEP, Root
-from search.stepwise import Aggregate, StepSearch
+from search.step import ROOT_STEP, Step, StepState
+from search.stepwise import AGGREGATES, Aggregate, StepSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,59 +56,82 @@ class BeamParams:
         require_int("expand", self.expand, 1, MAX_SAMPLES)
         require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
         require_one_of("reduction", self.reduction, REDUCTIONS)
-        require_one_of("aggregate", self.aggregate, ("weighted", "max"))
+        require_one_of("aggregate", self.aggregate, AGGREGATES)
         require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
+
+
+@dataclass(slots=True)
+class _Depth:
+    """The steps of one depth.
+
+    Args:
+        due: those that are wanted and have not come back.
+        back: how many have come back.
+        ranked: those that stand, the best one first, behind their sort key.
+        promoted: numbers of those that are gone on from.
+        over: no more will come.
+    """
+
+    due: int = 0
+    back: int = 0
+    ranked: list[tuple[float, int, Step]] = field(default_factory=list)
+    promoted: set[int] = field(default_factory=set)
+    over: bool = False
 
 
 class Beam(StepSearch):
     """See the module's docstring."""
 
     def __init__(self, params: BeamParams, ground: Ground) -> None:
-        super().__init__(ground, reduction=params.reduction, aggregate=params.aggregate)
-        self._params = params
-        self._back: dict[int, list[Step]] = defaultdict(list)  # per depth, those that have ended
-        self._promoted: dict[int, list[Step]] = defaultdict(list)
-
-    def _grow(self) -> Step | Root | None:
-        for depth in sorted(self._promoted, reverse=True):
-            for step in self._promoted[depth]:
-                if self._wants_more(step.children, self._params.expand):
-                    return step
-        if self._wants_more(self._stepper.roots, self._params.width * self._params.expand):
-            return ROOT_STEP
-        return None
-
-    def _wants_more(self, children: list[Step], wanted: int) -> bool:
-        failed = sum(c.state is StepState.FAILED for c in children)
-        spare = max(0, self._params.max_retries - self._stepper.failed + failed)
-        return len(children) - min(failed, spare) < wanted
+        super().__init__(
+            ground,
+            reduction=params.reduction,
+            aggregate=params.aggregate,
+            max_depth=params.max_depth,
+            max_retries=params.max_retries,
+        )
+        self._width = params.width
+        self._expand = params.expand
+        self._depths = [_Depth(due=params.width * params.expand)]
+        self._over = 0
+        self._demand.want(ROOT_STEP, params.width * params.expand)
 
     def _take(self, step: Step) -> list[CallId]:
-        if step not in self._back[step.depth]:
-            self._back[step.depth].append(step)
-        for depth in sorted(self._back):
-            self._promote(depth)
-        return []
+        if self._retry(step):
+            return []
+        depth = self._depths[step.depth]
+        depth.due -= 1
+        depth.back += 1
+        if step.state is StepState.OPEN or (step.state is StepState.COMPLETE and step.has_text):
+            insort(depth.ranked, (-self.value(step), step.index, step))
+        self._promote(step.depth)
+        cancels: list[CallId] = []
+        while self._over < len(self._depths) and self._depths[self._over].due == 0:
+            cancels += self._end(self._over)
+            self._over += 1
+        return cancels
 
-    def _promote(self, depth: int) -> None:
-        back, promoted = self._back[depth], self._promoted[depth]
-        ranked = sorted((s for s in back if self._stands(s)), key=lambda s: (-self.value(s), s.index))
-        room = self._params.width if self._is_over(depth) else len(back) // self._params.expand
-        for step in ranked[: min(room, self._params.width)]:
-            places = len(promoted) + sum(s.state is StepState.COMPLETE for s in ranked[: self._params.width])
-            fits = places < self._params.width and depth + 1 < self._params.max_depth
-            if step.state is StepState.OPEN and step not in promoted and fits:
-                promoted.append(step)
+    def _promote(self, number: int) -> None:
+        depth = self._depths[number]
+        best = depth.ranked[: self._width]
+        places = len(depth.promoted) + sum(s.state is StepState.COMPLETE for *_, s in best)
+        # One place is left to the last one that is out, however good those before it are.
+        room = self._width if depth.over else min(self._width, depth.back // self._expand)
+        for *_, step in best[:room]:
+            if places >= room:
+                break
+            if step.state is StepState.OPEN and step.index not in depth.promoted:
+                depth.promoted.add(step.index)
+                places += 1
+                self._demand.want(step, self._expand)
+                if number + 1 == len(self._depths):
+                    self._depths.append(_Depth())
+                self._depths[number + 1].due += self._expand
 
-    def _stands(self, step: Step) -> bool:
-        return step.state in (StepState.OPEN, StepState.COMPLETE)
-
-    def _is_over(self, depth: int) -> bool:
-        """Whether no further step of this depth will come back."""
-        if depth > 0 and not self._is_over(depth - 1):
-            return False
-        parents = self._promoted[depth - 1] if depth else []
-        children = [c for p in parents for c in p.children] if depth else self._stepper.roots
-        wanted = self._params.expand if depth else self._params.width * self._params.expand
-        groups = [p.children for p in parents] if depth else [self._stepper.roots]
-        return all(c.ended for c in children) and not any(self._wants_more(g, wanted) for g in groups)
+    def _end(self, number: int) -> list[CallId]:
+        """No more steps of this depth will come: the best ones go on, the others never will."""
+        depth = self._depths[number]
+        depth.over = True
+        self._promote(number)
+        left = [s for *_, s in depth.ranked if s.index not in depth.promoted]
+        return self._stepper.prune(left, f"not among the best {self._width} of its depth")

@@ -125,7 +125,7 @@ class Choice:
         groups = {g.key: g for g in self._scores.groups()}
         own = groups[top.key or ""]
         mass = sum(g.weight for g in groups.values())
-        share = float(own.weight / mass) if mass else len(own.samples) / len(self._scores)
+        share = float(own.weight / mass) if mass else len(own.votes) / len(self._scores)
         tie = any(f.score == top.score and f.key != top.key for f in self._scored.values())
         return self._made(top, share, tie)
 

@@ -1,11 +1,12 @@
-"""Flat dataclasses to JSON values and back, without loss: floats that JSON has not are written as text."""
+"""Dataclasses to JSON values and back, without loss: floats that JSON has not are written as text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 T = TypeVar("T")
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -39,14 +40,28 @@ def decode(kind: type[T], row: Mapping[str, Any]) -> T:
         TypeError: a field is missing or not known.
         ValueError: the dataclass refuses a value.
     """
-    return kind(**{name: _decoded(value) for name, value in row.items()})
+    kinds = _dataclass_fields(cast(Any, kind))
+    return kind(**{name: _decoded(value, kinds.get(name)) for name, value in row.items()})
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: Any, kind: type[Any] | None = None) -> Any:
     if isinstance(value, list):
-        return tuple(_decoded(v) for v in value)
+        return tuple(_decoded(v, kind) for v in value)
     if isinstance(value, dict):
+        if kind is not None:
+            return decode(kind, value)
         if "map" in value:
             return {name: _decoded(v) for name, v in value["map"].items()}
         return _NOT_FINITE[value["float"]]
     return value
+
+
+@lru_cache(maxsize=128)
+def _dataclass_fields(kind: type[Any]) -> Mapping[str, type[Any]]:
+    """The fields of a dataclass that hold dataclasses: one, one or None, or a tuple of them."""
+    found: dict[str, type[Any]] = {}
+    for name, hint in get_type_hints(kind).items():
+        for inner in (hint, *get_args(hint)):
+            if isinstance(inner, type) and is_dataclass(inner):
+                found[name] = inner
+    return found

@@ -26,6 +26,17 @@ class Phrase:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of the user that a search may write, to be put into the model's tokens by its chat template.
+
+    Its tokens begin with the end of the model's own turn before it, and end where the model's next turn
+    begins.
+    """
+
+    text: str
+
+
 NO_PHRASES: Mapping[str, Phrase] = MappingProxyType({})
 
 
@@ -43,6 +54,7 @@ class Ground:
         root: the node that it grows from; its text starts after it.
         tier: the engine tier of its generations.
         unpaid: given tokens at the end of the path to `root` that no call has paid for yet.
+        constrained: whether the request's grammar and penalties hold for its answers.
     """
 
     tree: Tree
@@ -54,6 +66,7 @@ class Ground:
     root: NodeId = ROOT
     tier: int = 0
     unpaid: int = 0
+    constrained: bool = True
 
     @classmethod
     def of(
@@ -78,7 +91,13 @@ class Ground:
         return ground
 
     def nested(self, number: int, *, root: NodeId | None = None, tier: int = 0, unpaid: int = 0) -> Ground:
-        """The ground of the `number`-th search within this one, with a seed of its own."""
+        """The ground of the `number`-th search within this one, with a seed of its own.
+
+        Args:
+            root: where it grows from; None for the same node.
+            tier: 0 for the same one.
+            unpaid: as in the class; what this ground has unpaid is not passed on.
+        """
         seed = derive_seed(self.seed, number, 1 << 20)
         at = self.root if root is None else root
         return replace(self, seed=seed, root=at, tier=tier or self.tier, unpaid=unpaid)

@@ -34,11 +34,9 @@ from search.contract import (
     Scored,
     Search,
 )
-from search.extract import ThinkingMarkers
 from search.ground import NO_PHRASES, Phrase
 from search.registry import TECHNIQUES, Technique
 from search.sample import SampleLimits
-from search.tool_calls import ToolMarkers
 from search.tree import Tree
 
 FORMAT = 3
@@ -213,7 +211,7 @@ def build(header: Header, techniques: Mapping[str, Technique] = TECHNIQUES) -> S
     """The search that a header describes, before anything was asked.
 
     Raises:
-        ValueError: the technique is unknown or the prompt fills the context.
+        ValueError: the technique is unknown, or as `Technique.build`.
         TypeError: the params are of another technique.
     """
     if header.technique not in techniques:
@@ -287,14 +285,12 @@ def _header_in(row: Mapping[str, Any], techniques: Mapping[str, Technique]) -> H
     name = row["technique"]
     if name not in techniques:
         raise ValueError(f"unknown technique {name!r}")
-    limits = dict(row["limits"])
-    for field_name, kind in (("thinking", ThinkingMarkers), ("tool_calls", ToolMarkers)):
-        if limits[field_name] is not None:
-            limits[field_name] = decode(kind, limits[field_name])
+    params = decode(techniques[name].params_type, row["params"])
+    techniques[name].check(params)
     return Header(
         technique=name,
-        params=decode(techniques[name].params_type, row["params"]),
-        limits=decode(SampleLimits, limits),
+        params=params,
+        limits=decode(SampleLimits, row["limits"]),
         costs=decode(Costs, row["costs"]),
         seed=int(row["seed"]),
         prompt_ids=tuple(int(t) for t in row["prompt_ids"]),

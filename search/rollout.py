@@ -42,7 +42,8 @@ class Plan:
 
     Args:
         n: samples wanted.
-        width: how many are under way at once (running or waiting for room).
+        width: how many are under way at once (running or waiting for room); a technique may change it as it
+            goes (`Rollout.width`).
         max_retries: how many failed ones may be replaced; at most `n + max_retries` are ever started.
         verify: what is asked about each complete sample: nothing, its score, or whether it is right.
         score_batch: complete samples that are scored together. Fewer are scored only when none runs: each
@@ -60,10 +61,14 @@ class Plan:
 
 @dataclass(slots=True)
 class _Running:
-    """A `Generate` in flight."""
+    """A `Generate` in flight.
+
+    `after`: tokens that its sample may still take when this call has used up its own.
+    """
 
     sample: Sample
     segment: Segment
+    after: int
     tokens: int = 0
 
 
@@ -79,6 +84,7 @@ class Rollout:
         self.tree: Tree = ground.tree
         self.samples: list[Sample] = []
         self.failed = 0
+        self.width = plan.width
         self._ground = ground
         self._plan = plan
         self._limit = ground.sample_tokens
@@ -106,6 +112,12 @@ class Rollout:
         """Samples that may still be started, as things stand now."""
         tries = self._plan.n + min(self.failed, self._plan.max_retries)
         return max(0, tries - len(self.samples))
+
+    @property
+    def under_way(self) -> list[int]:
+        """Numbers of the samples that run or wait for room, in their order."""
+        running = (running.sample.index for running in self._running.values())
+        return sorted([*running, *(sample.index for sample in self._waiting)])
 
     @property
     def remaining(self) -> int:
@@ -217,9 +229,9 @@ class Rollout:
         if slots < 1 or (not self._prefilled and self._running):
             return []
         wanting = sorted(self._waiting, key=lambda s: (not s.awake, s.index))
-        free = self._plan.width - len(self._running) - len(self._waiting)
+        free = self.width - len(self._running) - len(self._waiting)
         start = len(self.samples)
-        wanting += [Sample(start + i) for i in range(min(free, self.startable))]
+        wanting += [Sample(start + i) for i in range(max(0, min(free, self.startable)))]
         return wanting[:slots]
 
     def _score(self, room: Room) -> list[Call]:
@@ -280,7 +292,7 @@ class Rollout:
         # What is served is a beginning of the wants, so that the first one prefills the prompt.
         wants[0] = replace(wants[0], wake=wants[0].wake + self._prompt_wake)
         if self._ground.limits.whole:
-            return fit_whole(wants, tokens, kv_tokens, score_tokens)
+            return self._fit_whole(wanting, wants, tokens, kv_tokens, segments)
         slices = divide(wants, tokens, kv_tokens, score_tokens)
         if slices or self._running or self._scores.asked:
             return slices
@@ -288,6 +300,27 @@ class Rollout:
         least = wants[0].wake + wants[0].given + min(MIN_SLICE, wants[0].rest)
         kv_tokens = self._put_to_sleep(others, least, kv_tokens)
         return divide(wants[:1], tokens, kv_tokens, score_tokens, floor=1)
+
+    def _fit_whole(
+        self, wanting: list[Sample], wants: list[Want], tokens: int, kv_tokens: int, segments: list[Segment]
+    ) -> list[int]:
+        """Slices where answers are one call each.
+
+        A sample that thinks first starts only where its answer has room too: several that have thought, and
+        have no room left to answer in, would be of no use.
+        """
+        held = sum(running.after for running in self._running.values())
+        wants = [
+            replace(want, rest=self._limit - sample.tokens - want.given)
+            for sample, want in zip(wanting, wants, strict=True)
+        ]
+        slices = fit_whole(wants, tokens - held, kv_tokens - held, self._verify_tokens)
+        if not slices and not (self._running or self._scores.asked):
+            others = [s for s in self._waiting if s is not wanting[0]]
+            need = wants[0].wake + wants[0].given + wants[0].rest
+            kv_tokens = self._put_to_sleep(others, need, kv_tokens)
+            slices = fit_whole(wants[:1], tokens, kv_tokens, self._verify_tokens)
+        return [segment.max_tokens for segment in segments[: len(slices)]]
 
     @property
     def _prompt_wake(self) -> int:
@@ -319,6 +352,7 @@ class Rollout:
             parent = self.tree.add_given(parent, phrase.token_ids, phrase.text)
             sample.nodes.append(parent)
             sample.tokens += given
+            sample.thought += given if segment.thinking else 0
             sample.again = False
         node = self.tree.add(parent)
         seed = derive_seed(self._ground.seed, sample.index, len(sample.nodes))
@@ -333,11 +367,11 @@ class Rollout:
             given_tokens=given + self._unpaid,
             until=segment.until,
             logprobs=self._plan.logprobs,
-            constrained=segment.constrained,
+            constrained=segment.constrained and self._ground.constrained,
             tier=self._ground.tier,
         )
         self._unpaid = 0
-        self._running[call.id] = _Running(sample, segment)
+        self._running[call.id] = _Running(sample, segment, after=self._limit - sample.tokens - slice_)
         return call
 
     def _grow(self, chunk: Chunk) -> None:
@@ -384,14 +418,17 @@ class Rollout:
 
     def _think_again(self, sample: Sample, event: Generated) -> None:
         """Take back the end of a thinking section that is to go on."""
-        if not event.matched_tokens or not self._segments.may_think_again(event.matched, sample.continued):
+        cut, marker = event.matched_tokens, event.matched or ""
+        thinking = self._ground.limits.thinking
+        if not cut or thinking is None or marker != thinking.close:
             return
-        left = self._limit - sample.tokens + event.matched_tokens
-        if left <= len(self._ground.phrases[THINK_AGAIN].token_ids):
+        text = self.tree.path_text(sample.nodes[-1], self._ground.root).removesuffix(marker)
+        tokens, thought = sample.tokens - cut, sample.thought - cut
+        if not self._segments.may_think_again(text, tokens, thought, sample.continued):
             return
-        self.tree.cut(sample.nodes[-1], event.matched_tokens, len(event.matched or ""))
-        sample.tokens -= event.matched_tokens
-        sample.thought -= event.matched_tokens
+        self.tree.cut(sample.nodes[-1], cut, len(marker))
+        sample.tokens, sample.thought = tokens, thought
+        sample.chars -= len(marker)
         sample.continued += 1
         sample.again = True
 

@@ -68,7 +68,7 @@ class SampleSearch(ABC):
                 self._ended.add(sample.index)
                 if sample.has_text:
                     self._complete.append(sample)
-                if sample.key is not None:
+                if sample.key is not None and not sample.calls_tools:
                     self._grouping.note(sample.key, sample.answer or "")
                     sample.key = self._grouping.key(sample.key)
             if sample.has_text:

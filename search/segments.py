@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from search.extract import is_thinking
+from search.extract import is_thinking, visible_text
 from search.ground import Phrase
 from search.sample import ANSWER_RESERVE, SampleLimits
 
@@ -50,11 +50,17 @@ class Segments:
         phrases: what may be written by force; without the closing phrase thinking is never closed.
         sample_tokens: the most tokens of one path.
         steps: whether paths are written step by step.
+
+    Raises:
+        ValueError: the closing phrase does not close thinking.
     """
 
     def __init__(
         self, limits: SampleLimits, phrases: Mapping[str, Phrase], sample_tokens: int, *, steps: bool = False
     ) -> None:
+        close = phrases.get(THINK_CLOSE)
+        if limits.thinking is not None and close is not None and limits.thinking.close not in close.text:
+            raise ValueError(f"the phrase {THINK_CLOSE!r} must contain {limits.thinking.close!r}")
         self._limits = limits
         self._phrases = phrases
         self._tokens = sample_tokens
@@ -86,19 +92,31 @@ class Segments:
                 return Segment(None, (markers.close,), budget, False, False, True)
             close = self._phrases.get(THINK_CLOSE)
             if close is not None and left > len(close.token_ids):
-                return self._answer(THINK_CLOSE, text, left - len(close.token_ids), step_tokens)
+                # What the step holds so far is thinking; its own tokens begin here.
+                return self._answer(THINK_CLOSE, text, left - len(close.token_ids), 0)
             return Segment(None, (markers.close,), left, False, False, True)
         if text.strip():
             return self._answer(None, text, left, step_tokens)
-        # Nothing is written yet. Whether the model thinks is its own choice, unless a grammar forbids it.
-        opening = self._phrases.get(THINK_OPEN)
+        return self._first(markers.close, text, left, thought, step_tokens)
+
+    def _first(self, close: str, text: str, left: int, thought: int, step_tokens: int) -> Segment:
+        """The first piece of a path that the template has not begun with thinking.
+
+        Whether the model thinks is its own choice. Only where a grammar would forbid it from the first token
+        on, thinking is opened for it.
+        """
         budget = self._thinking_left(left, thought)
-        if self._limits.whole and opening is not None and budget > len(opening.token_ids):
-            return Segment(THINK_OPEN, (markers.close,), budget - len(opening.token_ids), False, False, True)
-        if not self._is_watched():
+        if self._limits.whole:
+            opening = self._phrases.get(THINK_OPEN)
+            if opening is None or budget <= len(opening.token_ids):
+                return self._answer(None, text, left, step_tokens)
+            return Segment(THINK_OPEN, (close,), budget - len(opening.token_ids), False, False, True)
+        if not self._is_watched() or budget < 1:
             return self._answer(None, text, left, step_tokens)
-        ends = (markers.close, *(self._limits.step_ends if self._steps else ()))
-        return Segment(None, ends, max(1, budget), False, not self._limits.whole, True)
+        if not self._steps:
+            return Segment(None, (close,), budget, False, True, True)
+        most = max(1, min(budget, self._limits.step_tokens - step_tokens))
+        return Segment(None, (close, *self._limits.step_ends), most, False, True, True)
 
     def ends_step(self, text: str, matched: str | None, step_tokens: int) -> bool:
         """Whether a step ends here.
@@ -113,17 +131,23 @@ class Segments:
             return False
         if markers is not None and matched == markers.close:
             return True
-        full = matched is None and step_tokens >= self._limits.step_tokens
-        return (full or matched in self._limits.step_ends) and not _in_fence(text)
+        full = step_tokens >= self._limits.step_tokens
+        return (full or matched in self._limits.step_ends) and not self._in_fence(text)
 
-    def may_think_again(self, matched: str | None, continued: int) -> bool:
-        """Whether a thinking section that has just ended at its closing marker is to go on."""
-        markers = self._limits.thinking
+    def may_think_again(self, text: str, tokens: int, thought: int, continued: int) -> bool:
+        """Whether a thinking section that ended is to go on: it is wanted, and its budget allows for it.
+
+        Args:
+            text, tokens, thought: as in `next`, without the closing marker.
+            continued: how often it was made to go on before.
+        """
+        markers, phrase = self._limits.thinking, self._phrases.get(THINK_AGAIN)
         return (
             markers is not None
-            and matched == markers.close
+            and phrase is not None
             and continued < self._limits.think_again
-            and THINK_AGAIN in self._phrases
+            and is_thinking(text, markers)
+            and self._thinking_left(self._tokens - tokens, thought) > len(phrase.token_ids)
         )
 
     def _is_watched(self) -> bool:
@@ -141,11 +165,11 @@ class Segments:
     def _answer(self, phrase: str | None, text: str, left: int, step_tokens: int) -> Segment:
         if not self._steps:
             return Segment(phrase, (), left, self._limits.whole, True, False)
-        if _in_fence(text):
+        if self._in_fence(text):
             return Segment(phrase, (FENCE,), left, False, True, False)
         most = max(1, min(left, self._limits.step_tokens - step_tokens))
         return Segment(phrase, self._limits.step_ends, most, False, True, False)
 
-
-def _in_fence(text: str) -> bool:
-    return text.count(FENCE) % 2 == 1
+    def _in_fence(self, text: str) -> bool:
+        # A block that was left open in thinking is none of the answer's.
+        return visible_text(text, self._limits.thinking).count(FENCE) % 2 == 1

@@ -27,6 +27,14 @@ class StepState(StrEnum):
     STOPPED = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where first steps grow from."""
+
+
+ROOT_STEP = Root()
+
+
 @dataclass(slots=True, eq=False)
 class Step:
     """One step.
@@ -40,11 +48,14 @@ class Step:
         tokens: on the path from the root of the search to its end, given ones included.
         generated: those the model wrote for this step alone.
         thought: tokens of thinking on the path, while that was under a budget.
-        score: of the path to its end, 0..1; None when it has none.
+        score: of the path to its end, 0..1; None when it has none. Of a complete path it is reduced.
+        awake: whether its KV is wanted.
         path_scores: of all scored steps of its path, its own last.
-        twin_of: the sibling with the same tokens; a twin is never expanded itself.
+        thinking: tokens of thinking that the model wrote in this step.
+        twin_of: the first sibling with the same tokens.
         children: steps that follow it.
-        visits, value: for techniques that count them.
+        call: what is in flight for it.
+        finished: the model ended its answer with it.
         answer, key, visible, has_text, calls_tools: as in `Sample`, when it is complete.
     """
 
@@ -56,9 +67,12 @@ class Step:
     tokens: int = 0
     generated: int = 0
     thought: int = 0
+    thinking: int = 0
     state: StepState = StepState.RUNNING
     reason: str = ""
-    awake: bool = True
+    awake: bool = False
+    call: int | None = None
+    finished: bool = False
     score: float | None = None
     score_reason: str = ""
     path_scores: tuple[float, ...] = ()

@@ -5,32 +5,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from search.choice import Choice
 from search.contract import Branch, Call, CallId, Candidate, Equated, Event, Room
+from search.demand import Demand
 from search.ground import Ground
 from search.grouping import Grouping
 from search.reduction import Reduction, reduce
-from search.step import Step, StepState
-from search.stepper import Root, Stepper
+from search.step import Root, Step, StepState
+from search.stepper import Growth, Stepper
 from search.tree import Tree
 
 Aggregate: TypeAlias = Literal["weighted", "max"]
+AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
 
 
 class StepSearch(ABC):
     """A search over a tree of steps.
 
-    A technique says which step gets the next child (`_grow`), what to make of a step that ended (`_take`),
-    which steps matter least (`_worst`) and when it has seen enough (`_enough`).
+    A technique says how many children each step is to get (`_demand`), what to make of a step that ended
+    (`_take`), which steps matter least (`_worst`) and when it has seen enough (`_enough`).
 
     The answer is chosen among the complete paths as in `search.choice`, each weighed by its steps' scores
-    reduced to one. `best()` without a complete path is the longest text, marked as not complete.
+    reduced to one. `best()` without a complete path is the longest text, marked as not complete. A path that
+    reaches the context limit or `max_depth` is truncated: nothing follows it, and it has no answer.
 
     Args:
         reduction: how the scores of a path's steps become that of its answer.
         aggregate: `weighted` adds up the scores of equal answers, `max` takes the highest one.
+        max_depth: steps of a path at most.
+        max_retries: how many failed steps are drawn again.
         merge_twins: as in `Stepper`.
     """
 
@@ -40,14 +45,19 @@ class StepSearch(ABC):
         *,
         reduction: Reduction,
         aggregate: Aggregate,
+        max_depth: int,
+        max_retries: int,
         merge_twins: bool = True,
     ) -> None:
-        self._stepper = Stepper(ground, merge_twins=merge_twins)
+        self._stepper = Stepper(ground, max_depth=max_depth, merge_twins=merge_twins)
+        self._growth = Growth(self._grow, self._begun, self._undone, self._worst)
+        self._demand = Demand()
         self._grouping = Grouping(ground.calls, enabled=ground.limits.equate)
         self._begin = ground.root
         self._reduction = reduction
+        self._retries = max_retries
         self._choice = Choice(weighted=aggregate == "weighted", begin=ground.root)
-        self._complete: list[Step] = []
+        self._complete: dict[int, Step] = {}
         self._chosen: Candidate | None = None
         self._stop_reason: str | None = None
 
@@ -68,23 +78,24 @@ class StepSearch(ABC):
             return []
         equates = self._grouping.ask(room.slots)
         room = replace(room, slots=room.slots - len(equates))
-        return [*equates, *self._stepper.ask(room, self._grow, self._worst())]
+        return [*equates, *self._stepper.ask(room, self._growth)]
 
     def tell(self, event: Event) -> list[CallId]:
         if self.finished:
             return []
         cancels: list[CallId] = []
         if event.call in self._grouping.in_flight:
-            self._join(event)
+            changed = self._join(event)
         else:
             steps = self._stepper.tell(event)
             if not steps:
                 return []
+            changed = False
             for step in steps:
-                self._finish(step)
+                changed |= self._finish(step)
                 if step.ended:
                     cancels += self._take(step)
-        if self._complete:
+        if changed:
             self._chosen = self._choice.candidate()
         self._stop_reason = self._reason_to_stop()
         if self._stop_reason is None:
@@ -120,17 +131,34 @@ class StepSearch(ABC):
         return [self._branch(step, on_path) for step in self._stepper.steps if step.nodes]
 
     @abstractmethod
+    def _take(self, step: Step) -> list[CallId]:
+        """A step has ended and has its score, or failed. Returns calls to cancel."""
+
     def _grow(self) -> Step | Root | None:
         """The step that gets the next child; None for nothing before something comes back."""
+        return self._demand.next()
 
-    @abstractmethod
-    def _take(self, step: Step) -> list[CallId]:
-        """A step has ended and has its score. Returns calls to cancel."""
+    def _begun(self, step: Step) -> None:
+        """A child that `_grow` asked for was made."""
+        self._demand.begun(step)
+
+    def _undone(self, step: Step) -> None:
+        """There was no room for that child after all."""
+        self._demand.undone(step)
+
+    def _retry(self, step: Step) -> bool:
+        """Draw a step that failed again, if it did and if any may still be."""
+        if step.state is not StepState.FAILED or self._retries < 1:
+            return False
+        self._retries -= 1
+        self._demand.again(step)
+        return True
 
     def _worst(self) -> Iterable[Step]:
         """Steps whose KV may be let go of, the least promising first."""
-        open_steps = [s for s in self._stepper.steps if s.state is StepState.OPEN]
-        return sorted(open_steps, key=lambda s: (self.value(s), -s.index))
+        return sorted(
+            self._stepper.memory.open, key=lambda s: (self._demand.wants(s), self.value(s), -s.index)
+        )
 
     def _enough(self) -> str | None:
         """The reason to stop although more could be asked; None to go on."""
@@ -140,26 +168,30 @@ class StepSearch(ABC):
         """How promising a path is: the reduction of its steps' scores. Without any it is 0."""
         return reduce(self._reduction, step.path_scores)
 
-    def _finish(self, step: Step) -> None:
+    def _finish(self, step: Step) -> bool:
+        """Count a finished answer, or its score. Returns whether it is one."""
         if not step.has_text or step.state is StepState.TWIN:
-            return
-        if step not in self._complete:
-            self._complete.append(step)
+            return False
+        if step.index not in self._complete:
+            self._complete[step.index] = step
             if step.key is not None:
                 self._grouping.note(step.key, step.answer or "")
                 step.key = self._grouping.key(step.key)
         if step.score is not None:
             step.score = self.value(step)
         self._choice.take(step)
+        return True
 
-    def _join(self, event: Event) -> None:
+    def _join(self, event: Event) -> bool:
         joined = self._grouping.tell(event.call, event.same if isinstance(event, Equated) else None)
-        if joined is not None:
-            key, into = joined
-            for step in self._complete:
-                if step.key == key:
-                    step.key = into
-            self._choice.merge(key, into)
+        if joined is None:
+            return False
+        key, into = joined
+        for step in self._complete.values():
+            if step.key == key:
+                step.key = into
+        self._choice.merge(key, into)
+        return True
 
     def _reason_to_stop(self) -> str | None:
         if self._grouping.pending:
@@ -182,7 +214,7 @@ class StepSearch(ABC):
         chosen = self._chosen
         if step.nodes[-1] in on_path:
             return "chosen", self._choice.why(chosen) if chosen and chosen.node == step.nodes[-1] else ""
-        if step.state is StepState.COMPLETE:
+        if step.finished and step.state is not StepState.TWIN:
             if step.key is None or chosen is None:
                 return "no_answer", "no final answer in its text" if step.has_text else "empty text"
             return self._choice.fate(step, chosen)

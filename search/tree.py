@@ -105,6 +105,18 @@ class Tree:
         self._live_tokens += len(token_ids)
         return node
 
+    def take_back(self, node: int) -> None:
+        """Remove the last node of all, which `add_given` has just added: it has never been.
+
+        Raises:
+            ValueError: it is not the last one, or not a given one.
+        """
+        if node != len(self._nodes) - 1 or not self._nodes[node].given:
+            raise ValueError(f"node {node} is not a given one that was just added")
+        self.retire(node)
+        self._given -= len(self._nodes.pop().token_ids)
+        self._wanted.pop()
+
     def cut(self, node: int, tokens: int, chars: int) -> int:
         """Take the last `tokens` tokens, and the last `chars` characters, off a node that has no children.
 

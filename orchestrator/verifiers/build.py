@@ -9,6 +9,7 @@ from typing import Protocol
 from orchestrator.catalog import ServedModel
 from orchestrator.request import VERIFIER_KINDS, ReasonRequest, RequestRefused, VerifierWish
 from orchestrator.verifiers.chain import ChainedCheck, ScoredCheck
+from orchestrator.verifiers.llm_judge import LlmJudge
 from orchestrator.verifiers.port import Checker, Equator, Scorer, Verifiers
 from orchestrator.verifiers.text_checks import CheckRefused, ExactCheck, RegexCheck, SchemaCheck
 from search.extract import ThinkingMarkers
@@ -35,22 +36,30 @@ class Toolbox:
 
 
 def build_verifiers(
-    request: ReasonRequest, model: ServedModel, tools: Toolbox, *, allow_code: bool
+    request: ReasonRequest,
+    model: ServedModel,
+    tools: Toolbox,
+    *,
+    allow_code: bool,
+    prompt_tokens: int,
+    new_tokens: int,
 ) -> Verifiers:
     """The verifiers of one query.
 
     Args:
         allow_code: whether the tenant may have code run.
+        prompt_tokens: of the query.
+        new_tokens: of one answer at most.
 
     Raises:
         RequestRefused: a verifier cannot be had as it was put; names the field.
     """
     scorer: Scorer | None = model.scorer
-    comparer = model.judge
+    judge = None if model.judge is None else model.judge.for_query(prompt_tokens, new_tokens)
     checkers: list[Checker] = []
     for number, wish in enumerate(request.verifiers):
         if wish.kind in ("process_reward", "judge"):
-            scorer = _scorer(wish, number, model)
+            scorer = _scorer(wish, number, model, judge)
             checkers.append(ScoredCheck(scorer))
         else:
             checkers.append(_checker(wish, number, model, tools, allow_code))
@@ -63,15 +72,13 @@ def build_verifiers(
         checker: Checker | None = ScoredCheck(scorer) if scorer is not None else None
     else:
         checker = checkers[0] if len(checkers) == 1 else ChainedCheck(checkers, request.verifier_mode)
-    return Verifiers(scorer, checker, comparer, tools.math)
+    return Verifiers(scorer, checker, judge, tools.math)
 
 
-def _scorer(wish: VerifierWish, number: int, model: ServedModel) -> Scorer:
-    scorer = model.judge if wish.kind == "judge" else model.scorer
+def _scorer(wish: VerifierWish, number: int, model: ServedModel, judge: LlmJudge | None) -> Scorer:
+    scorer: Scorer | None = judge if wish.kind == "judge" else model.scorer
     if scorer is None:
-        have = [
-            kind for kind, s in (("process_reward", model.scorer), ("judge", model.judge)) if s is not None
-        ]
+        have = [kind for kind, s in (("process_reward", model.scorer), ("judge", judge)) if s is not None]
         raise RequestRefused(
             f"{model.name!r} has no {wish.kind}; it has: {', '.join(have) or 'none'}",
             field=f"verifiers.{number}.kind",

@@ -85,16 +85,11 @@ class Checker(Protocol):
 class Comparer(Protocol):
     """Says which of two finished answers is better."""
 
-    name: str
-
-    def most_tokens(self, prompt_tokens: int, new_tokens: int) -> int: ...
+    def most_compare_tokens(self) -> int:
+        """Charged tokens of one comparison at most."""
 
     async def compare(self, first: Subject, second: Subject) -> Judgement:
         """A judgement with the probability that the first one is better. Raises as `Scorer.score`."""
-
-
-class Judge(Scorer, Comparer, Protocol):
-    """Judges finished answers by reading them, alone and in pairs."""
 
 
 class Equator(Protocol):

@@ -12,7 +12,6 @@ from services.api.fields import (
     LogitBias,
     ModelName,
     Penalty,
-    PonderaOptions,
     Positive,
     ResponseFormat,
     Seed,
@@ -22,7 +21,9 @@ from services.api.fields import (
     TopP,
 )
 from services.api.messages import Messages, core_messages
+from services.api.options import PonderaOptions
 from services.api.receipt_schema import PonderaAnswer
+from services.api.verifier_schema import wishes
 
 
 class StreamOptions(Strict):
@@ -89,6 +90,8 @@ class ChatRequest(Strict):
             max_total_tokens=options.max_total_tokens,
             deadline_ms=options.deadline_ms,
             seed=self.seed,
+            verifiers=wishes(options.verifiers),
+            verifier_mode=options.verifier_mode,
         )
 
 

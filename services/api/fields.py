@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from orchestrator.request import Effort
-
 _MOST_BIASES = 4096
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 _MOST_TOKENS = 2**53 - 1  # the largest integer that every JSON parser reads exactly
@@ -80,16 +78,3 @@ LogitBias = Annotated[
     dict[str, Annotated[float, Field(ge=-100, le=100)]],
     AfterValidator(_token_ids),
 ]
-
-
-class PonderaOptions(Strict):
-    """What the OpenAI schema has no field for."""
-
-    effort: Effort | None = None
-    technique: Technique | None = None
-    params: dict[str, Any] = Field(default_factory=dict)
-    max_total_tokens: Positive | None = None
-    deadline_ms: Positive | None = None
-    top_k: TopK | None = None
-    min_p: MinP | None = None
-    repetition_penalty: RepetitionPenalty | None = None

@@ -26,6 +26,7 @@ from services.api.fields import (
 )
 from services.api.messages import Messages, Query, core_messages
 from services.api.receipt_schema import PonderaAnswer
+from services.api.verifier_schema import VerifierMode, Verifiers, wishes
 
 
 class SamplingOptions(Strict):
@@ -50,6 +51,8 @@ class ReasonBody(Strict):
     effort: Effort | None = None
     technique: Technique | None = None
     params: dict[str, Any] = Field(default_factory=dict)
+    verifiers: Verifiers = Field(default_factory=list)
+    verifier_mode: VerifierMode = "fallback"
     sampling: SamplingOptions = SamplingOptions()
     max_new_tokens: Positive | None = None
     max_total_tokens: Positive | None = None
@@ -92,6 +95,8 @@ class ReasonBody(Strict):
             max_total_tokens=self.max_total_tokens,
             deadline_ms=self.deadline_ms,
             seed=self.seed,
+            verifiers=wishes(self.verifiers),
+            verifier_mode=self.verifier_mode,
             keep_log=self.include_log,
         )
 

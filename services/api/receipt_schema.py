@@ -41,7 +41,11 @@ class Calls(BaseModel):
 
 
 class ReceiptView(BaseModel):
-    """What was tried, why, what it cost and how each branch ended."""
+    """What was tried, why, what it cost and how each branch ended.
+
+    `disagreements`: checks whose verifiers differed. `late_calls`: calls that had not ended when the answer
+    was due; what they still cost is charged but not in `tokens`.
+    """
 
     search_id: str
     model: str
@@ -55,6 +59,8 @@ class ReceiptView(BaseModel):
     fixed_n_tokens: int | None
     calls: Calls
     failures: list[str]
+    disagreements: int
+    late_calls: int
     fates: dict[str, int]
     branches: list[BranchView]
     support: float | None
@@ -90,6 +96,8 @@ class PonderaAnswer(BaseModel):
                 fixed_n_tokens=r.fixed_n_tokens,
                 calls=Calls(generate=r.generate_calls, verifier=r.verifier_calls, failed=r.failed_calls),
                 failures=scrubbed(r.failures),
+                disagreements=r.disagreements,
+                late_calls=r.late_calls,
                 fates=r.fates,
                 branches=[BranchView(**scrubbed(asdict(b))) for b in r.listed],
                 support=r.support,

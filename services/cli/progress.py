@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from orchestrator.deployment import Progress as Report
+from orchestrator.serving import Progress as Report
 from services.cli.terminal import plain_console
 
 

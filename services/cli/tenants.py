@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -18,7 +19,15 @@ from orchestrator.deployment import open_store
 from services.cli.options import Config, StateDir, fail, settings_or_exit
 
 T = TypeVar("T")
+
+
+class OnOff(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
 Limit = Annotated[int | None, typer.Option(min=0, help="Tokens; absent is no limit, 0 suspends the tenant.")]
+Allowed = Annotated[OnOff, typer.Argument(help="on or off.")]
 Name = Annotated[str, typer.Argument(help="The tenant's name.")]
 
 
@@ -54,7 +63,8 @@ def build() -> typer.Typer:
                         f"{w} {u.used}+{u.reserved}/{'-' if u.limit is None else u.limit}"
                         for w, u in usage.items()
                     ]
-                    print(f"{tenant.name}  {tenant.id}  {'  '.join(parts)}")
+                    code = "  code on" if tenant.allow_code else ""
+                    print(f"{tenant.name}  {tenant.id}  {'  '.join(parts)}{code}")
                 after = page[-1].name
 
         _run(config, state_dir, work)
@@ -73,6 +83,16 @@ def build() -> typer.Typer:
         async def work(store: StoreClient) -> None:
             tenants = TenantStore(store)
             await tenants.set_budget((await _find(tenants, name)).id, Budget(minute, day, month))
+
+        _run(config, state_dir, work)
+
+    @app.command("allow-code")
+    def allow_code(name: Name, allowed: Allowed, config: Config = None, state_dir: StateDir = None) -> None:
+        """Say whether code that a model wrote may be run for a tenant, in the sandbox; off at first."""
+
+        async def work(store: StoreClient) -> None:
+            tenants = TenantStore(store)
+            await tenants.set_allow_code((await _find(tenants, name)).id, allowed is OnOff.ON)
 
         _run(config, state_dir, work)
 

@@ -30,11 +30,14 @@ from search.contract import (
     Scored,
     Search,
 )
+from search.ground import Phrase
 from search.sample import SampleLimits
 from search.tree import ROOT
 
 PROMPT = (1, 2, 3, 4, 5)
 LIMITS = SampleLimits(max_new_tokens=100, context_tokens=1000)
+PHRASES = {"critique": Phrase((50, 51, 52)), "revise": Phrase((50, 53, 54, 55))}
+"""Turns of a conversation; both begin with the end of the model's own."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ class World:
         if isinstance(call, Compare):
             return Compared(call.id, 0.5 + (script.score - self.script(search, other(call)).score) / 2)
         assert isinstance(call, Generate)
-        at = search.tree.path_tokens(call.node) - search.tree.prompt_tokens
+        at = self.written_tokens(search, call.node)
         if script.fails_after is not None and at >= script.fails_after:
             return Failed(call.id, "engine lost")
         if at >= len(script.pieces):
@@ -201,9 +204,26 @@ class World:
 
     def script(self, search: Search, call: Call) -> Script:
         assert not isinstance(call, Equate)
-        first = search.tree.path(call.node)[1]
-        order = [n.id for n in search.tree if n.parent == ROOT].index(first)
+        first = self.turn_path(search, call.node)[0]
+        order = [n.id for n in search.tree if self.begins_sample(search, n.id)].index(first)
         return self.scripts[min(order, len(self.scripts) - 1)]
+
+    def written_tokens(self, search: Search, node: int) -> int:
+        """Tokens of the sample that a node belongs to, up to the node's end."""
+        return sum(len(search.tree[n].token_ids) for n in self.turn_path(search, node))
+
+    def turn_path(self, search: Search, node: int) -> list[int]:
+        """The path to a node from where its sample begins: after the prompt, or after the last turn."""
+        path = search.tree.path(node)
+        starts = [i for i, n in enumerate(path) if self.begins_sample(search, n)]
+        return path[starts[-1] :]
+
+    def begins_sample(self, search: Search, node: int) -> bool:
+        """Whether a node is the first one of a sample."""
+        parent = search.tree[node].parent
+        return (
+            parent is not None and not is_turn(search, node) and (parent == ROOT or is_turn(search, parent))
+        )
 
     def tell(self, search: Search, event: Event) -> list[CallId]:
         before = search.best()
@@ -245,6 +265,11 @@ class World:
         if isinstance(event, Failed):
             assert best == before
         assert search.gain() >= 0
+
+
+def is_turn(search: Search, node: int) -> bool:
+    """Whether a node is a turn of the user, written by the search."""
+    return search.tree[node].given and not search.tree[node].text
 
 
 def other(call: Compare) -> Compare:

@@ -59,3 +59,35 @@ def test_the_outcome_does_not_depend_on_the_order_of_votes(
     shuffled = list(numbered)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
     assert vote(*numbered).standing() == vote(*shuffled).standing()
+
+
+def test_a_sample_votes_once_and_its_weight_may_be_set_anew() -> None:
+    ballot = Ballot()
+    ballot.add("a", 0, 0.5, open=True)
+    ballot.add("b", 1, 0.7)
+    assert (len(ballot), ballot.open) == (2, 1)
+    ballot.add("a", 0, 0.9)
+    assert (len(ballot), ballot.open) == (2, 0)
+    assert ballot.standing() == Standing("a", 0.9, 0.9 / 1.6, (0,), tie=False)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    ballot = vote(("a", 0, 1))
+    copy = ballot.copy()
+    copy.add("b", 1, 2)
+    copy.add("a", 2, 0.5)
+    assert ballot.standing() == Standing("a", 1.0, 1.0, (0,), tie=False)
+    assert len(copy) == 3
+
+
+def test_merged_groups_keep_all_votes_and_the_earliest_number() -> None:
+    ballot = vote(("a", 3, 0.25), ("b", 1, 0.5), ("c", 2, 0.75))
+    ballot.merge("b", "a")
+    ballot.merge("nothing", "a")
+    assert ballot.standing() == Standing("a", 0.75, 0.5, (1, 3), tie=True)
+
+
+@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan")])
+def test_a_senseless_confidence_is_refused(confidence: float) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        Ballot().add("a", 0, 1.0, confidence)

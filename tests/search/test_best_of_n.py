@@ -140,7 +140,18 @@ def test_gain_is_positive_until_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("n", 0), ("width", -1), ("aggregate", "mean"), ("max_retries", 5000)]
+    ("field", "value"),
+    [
+        ("n", 0),
+        ("width", -1),
+        ("aggregate", "mean"),
+        ("max_retries", 5000),
+        ("by", "taste"),
+        ("reduction", "sum"),
+        ("max_depth", 0),
+        ("finalists", 0),
+        ("finalists", 33),
+    ],
 )
 def test_params_out_of_range_are_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=field):
@@ -180,3 +191,9 @@ def test_a_failed_score_is_missing_from_all_that_share_it() -> None:
     search = run([same, other, same])
     assert [b.score for b in search.branches()] == [None, 0.2, None]
     assert answer(search) == "2"
+
+
+@pytest.mark.parametrize("by", ["check", "compare"])
+def test_a_reduction_of_step_scores_is_refused_where_nothing_is_scored(by: Any) -> None:
+    with pytest.raises(ValueError, match="reduction"):
+        BestOfNParams(by=by, reduction="min")

@@ -12,14 +12,14 @@ from search.extract import ThinkingMarkers
 from search.log import Asked, EventLog, Header, Recorder, Released, ReplayMismatch, Told, record, replay
 from search.registry import TECHNIQUES
 from search.sample import SampleLimits
-from tests.search.drive import PROMPT, World, says
+from tests.search.drive import PHRASES, PROMPT, World, says
 
 LIMITS = SampleLimits(100, 1000, ThinkingMarkers(starts_inside=True, open="<t>", close="</t>"), whole=True)
 
 
 def header(technique: str = "best_of_n", seed: int = 7) -> Header:
     params = TECHNIQUES[technique].params_type()
-    return Header(technique, params, LIMITS, Costs(score_tokens=3), seed, PROMPT)
+    return Header(technique, params, LIMITS, Costs(score_tokens=3), seed, PROMPT, PHRASES)
 
 
 def recorded(technique: str = "best_of_n", max_entries: int = 10_000) -> Recorder:
@@ -33,7 +33,7 @@ def recorded(technique: str = "best_of_n", max_entries: int = 10_000) -> Recorde
 def test_a_recorder_is_the_search_it_records(technique: str) -> None:
     recorder = recorded(technique)
     plain = TECHNIQUES[technique].build(
-        PROMPT, TECHNIQUES[technique].params_type(), LIMITS, Costs(score_tokens=3), 7
+        PROMPT, TECHNIQUES[technique].params_type(), LIMITS, Costs(score_tokens=3), 7, PHRASES
     )
     scripts = [says(str(i % 3), 10 + i, i / 20) for i in range(18)]
     World(scripts, costs=Costs(score_tokens=3), tokens=900, rng=random.Random(3)).run(plain)

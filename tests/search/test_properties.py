@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 
 from search.best_of_n import BestOfNParams
 from search.contract import Candidate, Costs, Generate, Search
+from search.deepconf import DeepConfParams
 from search.extract import ThinkingMarkers
 from search.log import EventLog, Header, build, record, replay
 from search.sample import SampleLimits
 from search.self_consistency import SelfConsistencyParams
 from search.single import SingleParams
-from tests.search.drive import PROMPT, Script, World, one_by_one
+from tests.search.confident_world import ConfidentWorld
+from tests.search.drive import PROMPT, Script, one_by_one
+from tests.search.profile import EXAMPLES
 
 PROFILE = settings(
-    derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
 )
 
 COUNT = st.integers(1, 9)
@@ -32,8 +35,16 @@ PARAMS: st.SearchStrategy[Any] = st.one_of(
         SelfConsistencyParams,
         n=COUNT,
         width=COUNT,
-        stop=st.sampled_from(["beta", "none"]),
+        first=st.integers(0, 4),
+        pace=st.sampled_from(["full", "needed"]),
+        stop=st.sampled_from(["beta", "window", "confidence", "none"]),
         threshold=st.sampled_from([0.5, 0.8, 0.95]),
+        min_votes=st.integers(1, 3),
+        window=st.integers(2, 4),
+        weight=st.sampled_from(["count", "confidence", "score"]),
+        confidence_from=st.sampled_from(["logprob", "score", "both"]),
+        sharpness=st.sampled_from([0.0, 0.5, 1.0, 30.0]),
+        tool_vote=st.sampled_from(["majority", "refuse"]),
         give_up_after=st.integers(1, 4),
         max_retries=RETRIES,
     ),
@@ -41,12 +52,43 @@ PARAMS: st.SearchStrategy[Any] = st.one_of(
         BestOfNParams,
         n=COUNT,
         width=COUNT,
+        by=st.sampled_from(["score", "check", "compare"]),
         aggregate=st.sampled_from(["weighted", "max"]),
         score_batch=st.sampled_from([1, 2, 16]),
+        finalists=st.integers(1, 4),
+        max_retries=RETRIES,
+    ),
+    st.builds(
+        DeepConfParams,
+        n=COUNT,
+        width=COUNT,
+        mode=st.just("online"),
+        eta=st.sampled_from([10.0, 50.0, 90.0, 100.0]),
+        window=st.sampled_from([1, 3, 20, 2048]),
+        top=st.sampled_from([1, 5]),
+        warmup=st.integers(1, 5),
+        tau=st.sampled_from([0.5, 0.8, 1.0]),
+        max_retries=RETRIES,
+    ),
+    st.builds(
+        DeepConfParams,
+        n=COUNT,
+        width=COUNT,
+        mode=st.just("offline"),
+        eta=st.sampled_from([10.0, 50.0, 100.0]),
+        window=st.sampled_from([1, 3, 20, 2048]),
+        measure=st.sampled_from(["lowest", "tail", "bottom", "mean"]),
+        bottom_percent=st.sampled_from([10.0, 50.0]),
+        top=st.sampled_from([1, 5]),
         max_retries=RETRIES,
     ),
 )
-NAMES = {SingleParams: "single", SelfConsistencyParams: "self_consistency", BestOfNParams: "best_of_n"}
+NAMES = {
+    SingleParams: "single",
+    SelfConsistencyParams: "self_consistency",
+    BestOfNParams: "best_of_n",
+    DeepConfParams: "deepconf",
+}
 ENDINGS = st.sampled_from(
     [
         "\\boxed{7}",
@@ -117,7 +159,7 @@ def test_a_search_keeps_within_any_room_and_ends(
 ) -> None:
     head = header(params, score_tokens, limit, whole)
     search = build(head)
-    world = World(
+    world = ConfidentWorld(
         scripts,
         costs=head.costs,
         tokens=tokens,
@@ -143,7 +185,15 @@ def test_a_search_keeps_within_any_room_and_ends(
     if best is not None and best.complete and search.tree.path_text(best.node).strip():
         assert [b.fate for b in search.branches()].count("chosen") == 1
     for branch in search.branches():
-        if branch.fate in ("failed", "truncated", "stopped", "outvoted", "outscored", "no_answer"):
+        if branch.fate in (
+            "failed",
+            "truncated",
+            "stopped",
+            "outvoted",
+            "outscored",
+            "no_answer",
+            "filtered",
+        ):
             assert branch.reason
 
 
@@ -153,7 +203,7 @@ def test_a_search_that_is_cut_off_anywhere_has_its_best_and_its_branches(
     params: Any, scripts: Sequence[Script], seed: int, cut: int
 ) -> None:
     search = build(header(params))
-    world = World(scripts, rng=random.Random(seed))
+    world = ConfidentWorld(scripts, rng=random.Random(seed))
     world.run(search, until=lambda: len(world.events) >= cut)
     complete = [
         b for b in search.branches() if b.fate in ("chosen", "agreed", "outvoted", "outscored", "no_answer")
@@ -180,7 +230,7 @@ def test_a_log_round_trips_and_replays_the_same_asks_byte_for_byte(
 ) -> None:
     head = header(params, score_tokens, whole=whole)
     recorder = record(head, 100_000)
-    World(
+    ConfidentWorld(
         scripts,
         costs=head.costs,
         tokens=tokens,
@@ -215,7 +265,7 @@ def test_every_answer_that_was_paid_for_is_scored(
     head = header(params, score_tokens, whole=whole)
     search = build(head)
     working = [dataclasses.replace(s, score_fails=False) for s in scripts]
-    world = World(
+    world = ConfidentWorld(
         working,
         costs=head.costs,
         tokens=tokens,
@@ -224,13 +274,13 @@ def test_every_answer_that_was_paid_for_is_scored(
         releases=releases,
     )
     world.run(search)
-    if isinstance(params, BestOfNParams):
+    if isinstance(params, BestOfNParams) and params.by == "score":
         assert all(b.score is not None for b in search.branches() if b.answer is not None)
 
 
 def winner(params: Any, scripts: Sequence[Script], order: Sequence[int]) -> tuple[Search, Candidate | None]:
     search = build(header(params))
-    one_by_one(World(scripts), search, order)
+    one_by_one(ConfidentWorld(scripts), search, order)
     return search, search.best()
 
 
@@ -240,8 +290,13 @@ def winner(params: Any, scripts: Sequence[Script], order: Sequence[int]) -> tupl
         BestOfNParams(n=6, width=6, aggregate="weighted", max_retries=0),
         BestOfNParams(n=6, width=6, aggregate="max", max_retries=0),
         SelfConsistencyParams(n=6, width=6, stop="none", give_up_after=100, max_retries=0),
+        SelfConsistencyParams(
+            n=6, width=6, stop="none", weight="confidence", give_up_after=100, max_retries=0
+        ),
+        SelfConsistencyParams(n=6, width=6, stop="none", weight="score", give_up_after=100, max_retries=0),
+        DeepConfParams(n=6, width=6, mode="offline", eta=50.0, window=3, max_retries=0),
     ],
-    ids=["weighted", "max", "vote"],
+    ids=["weighted", "max", "vote", "vote by confidence", "vote by score", "deepconf"],
 )
 @PROFILE
 @given(scripts=SCRIPTS, order=st.permutations(range(6)))

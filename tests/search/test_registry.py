@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from search.contract import Costs, Room, Score
 from search.registry import TECHNIQUES
 from search.single import SingleParams
-from tests.search.drive import LIMITS, PROMPT, World, says
+from tests.search.drive import LIMITS, PHRASES, PROMPT, World, says
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
@@ -16,7 +16,7 @@ def test_every_technique_builds_with_its_defaults_and_finds_an_answer(name: str)
     technique = TECHNIQUES[name]
     assert technique.name == name
     assert technique.summary
-    search = technique.build(PROMPT, technique.params_type(), LIMITS, Costs(), 7)
+    search = technique.build(PROMPT, technique.params_type(), LIMITS, Costs(), 7, PHRASES)
     World([says("7")]).run(search)
     best = search.best()
     assert best is not None
@@ -28,18 +28,21 @@ def test_a_technique_asks_for_scores_just_when_it_says_so(name: str) -> None:
     technique = TECHNIQUES[name]
     params = technique.params_type()
     world = World([says("7")])
-    world.run(technique.build(PROMPT, params, LIMITS, Costs(), 7))
+    world.run(technique.build(PROMPT, params, LIMITS, Costs(), 7, PHRASES))
     assert any(isinstance(c, Score) for c in world.asked) is ("score" in technique.needs(params))
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_params_are_frozen_and_plain_enough_to_be_validated_at_the_edge(name: str) -> None:
     params_type = TECHNIQUES[name].params_type
+    assert {"max_retries", "min_support"} & set(params_type.__dataclass_fields__)
     adapter = TypeAdapter(params_type)
     assert adapter.validate_python({}) == params_type()
     assert adapter.validate_json(adapter.dump_json(params_type())) == params_type()
-    with pytest.raises(ValidationError, match="max_retries"):
-        adapter.validate_python({"max_retries": -1})
+    for name, bad in (("max_retries", -1), ("min_support", 2)):
+        if name in params_type.__dataclass_fields__:
+            with pytest.raises(ValidationError, match=name):
+                adapter.validate_python({name: bad})
     field = dataclasses.fields(params_type)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(params_type(), field, 1)

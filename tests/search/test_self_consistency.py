@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from search.contract import Chunk, Costs, Generated, Room
+from search.contract import Chunk, Costs, Generate, Generated, Room, Score
 from search.ground import Ground
+from search.registry import TECHNIQUES
 from search.self_consistency import SelfConsistency, SelfConsistencyParams
+from tests.search.confident_world import ConfidentWorld
 from tests.search.drive import LIMITS, PROMPT, Script, World, one_by_one, says
 
 PROSE = Script(("a long text of more than one short line, ", "and no final answer in it"))
@@ -163,6 +165,14 @@ def test_the_seconds_of_the_room_play_no_part() -> None:
         ("min_votes", 0),
         ("give_up_after", 0),
         ("max_retries", -1),
+        ("first", -1),
+        ("pace", "slow"),
+        ("window", 1),
+        ("weight", "length"),
+        ("confidence_from", "mood"),
+        ("sharpness", -1.0),
+        ("sharpness", float("inf")),
+        ("tool_vote", "allow"),
     ],
 )
 def test_params_out_of_range_are_refused_by_name(field: str, value: object) -> None:
@@ -179,3 +189,216 @@ def test_a_query_that_most_samples_write_no_answer_to_is_not_voted_on() -> None:
     best = search.best()
     assert best is not None
     assert best.answer == "7"
+
+
+def test_case_38_one_of_eight_samples_fails_and_seven_are_voted_on() -> None:
+    search = voting(n=8, width=8, stop="none", max_retries=0)
+    lost = Script(("step ",) * 6, fails_after=3)
+    drive(search, [says("7"), says("9"), lost, *[says("7"), says("9")] * 2, says("7")])
+    fates = [b.fate for b in search.branches()]
+    assert fates.count("failed") == 1
+    assert search.branches()[2].reason == "engine lost"
+    best = search.best()
+    assert best is not None
+    assert (best.answer, best.support) == ("7", 4 / 7)
+
+
+def test_case_41_notations_of_one_half_are_one_group_and_the_last_box_counts() -> None:
+    search = voting(n=4, width=4, stop="none")
+    several = Script(("\\boxed{9} no, ", "\\boxed{0.5}"))
+    drive(search, [says("\\frac{1}{2}"), says("0.5"), says("1/2"), several])
+    best = search.best()
+    assert best is not None
+    assert (best.key, best.support) == ("1/2", 1.0)
+
+
+@pytest.mark.parametrize("stop", ["beta", "window", "confidence"])
+def test_case_43_no_stopping_rule_takes_seven_nine_seven_for_agreement(stop: str) -> None:
+    search = voting(n=16, width=1, stop=stop, weight="confidence", window=3)
+    world = ConfidentWorld([says("7"), says("9"), says("7"), says("5")], sure=lambda _, __: 0.8)
+    world.run(search, until=lambda: ended(world) == 3)
+    assert not search.finished
+
+
+def test_a_window_that_agrees_ends_the_vote() -> None:
+    search = voting(n=16, width=3, stop="window", window=3)
+    drive(search, [says("7"), says("9"), says("7"), says("8")])
+    assert search.stop_reason == "agreed"
+    assert [b.answer for b in search.branches()][:6] == ["7", "9", "7", "8", "8", "8"]
+    assert {b.fate for b in search.branches()[6:]} == {"stopped"}
+
+
+def test_samples_that_end_early_make_no_window() -> None:
+    search = voting(n=16, width=16, stop="window", window=3)
+    drive(search, [says("7")], [0, 3, 6, 1, 2, 4, 5])
+    assert search.stop_reason == "agreed"
+    answered = [i for i, b in enumerate(search.branches()) if b.answer is not None]
+    assert answered == [0, 1, 2, 3, 6]
+
+
+@pytest.mark.parametrize(("sure", "samples"), [(0.99, 1), (0.8, 3), (0.6, 8)])
+def test_the_surer_the_samples_the_fewer_are_drawn(sure: float, samples: int) -> None:
+    search = voting(n=16, width=1, stop="confidence", threshold=0.95, min_votes=1)
+    ConfidentWorld([says("7")], sure=lambda _, __: sure).run(search)
+    assert search.stop_reason == "confident"
+    assert len(search.branches()) == samples
+
+
+def test_sharpness_takes_confidence_away() -> None:
+    def drawn(sharpness: float) -> int:
+        search = voting(n=16, width=1, stop="confidence", sharpness=sharpness, min_votes=1)
+        ConfidentWorld([says("7")], sure=lambda _, __: 0.9).run(search)
+        return len(search.branches())
+
+    assert drawn(0.1) < drawn(2) < drawn(6)
+
+
+def test_an_engine_without_logprobs_gives_no_early_stop_but_the_exact_one() -> None:
+    search = voting(n=5, width=1, stop="confidence", weight="confidence", min_votes=1)
+    World([says("7")]).run(search)
+    assert search.stop_reason == "decided"
+    best = search.best()
+    assert best is not None
+    assert (best.answer, best.support) == ("7", 1.0)
+
+
+def test_logprobs_are_asked_for_only_where_they_are_used() -> None:
+    for params, asked in (({}, 0), ({"stop": "confidence"}, 1), ({"weight": "confidence"}, 1)):
+        (call,) = voting(**params).ask(Room(4, 1000, 1000))
+        assert isinstance(call, Generate)
+        assert call.logprobs == asked
+
+
+def test_the_surer_answer_wins_a_vote_weighed_by_confidence() -> None:
+    search = voting(n=3, width=3, stop="none", weight="confidence", max_retries=0)
+    scripts = [says("7", 6), says("7", 7), says("9", 8)]
+    one_by_one(ConfidentWorld(scripts, sure=lambda script, _: (0.3, 0.3, 0.9)[script]), search, [0, 1, 2])
+    best = search.best()
+    assert best is not None
+    assert best.answer == "9"
+    assert best.support == pytest.approx(0.6)
+    assert "60% of their weight" in search.branches()[2].reason
+
+
+def scored(**params: Any) -> SelfConsistency:
+    costs = Costs(score_tokens=10)
+    return SelfConsistency(SelfConsistencyParams(**params), Ground.of(PROMPT, LIMITS, costs, 7))
+
+
+def test_a_vote_weighed_by_scores_adds_them_up() -> None:
+    search = scored(n=3, width=3, stop="none", weight="score")
+    scripts = [says("7", 6, score=0.4), says("7", 7, score=0.3), says("9", 8, score=0.9)]
+    one_by_one(World(scripts, costs=Costs(score_tokens=10)), search, [0, 1, 2])
+    best = search.best()
+    assert best is not None
+    assert (best.answer, best.score) == ("9", 0.9)
+    assert best.support == pytest.approx(0.9 / 1.6)
+
+
+def test_each_sample_is_scored_as_it_ends_and_a_high_score_ends_the_vote() -> None:
+    search = scored(n=16, width=1, stop="confidence", confidence_from="score", min_votes=1)
+    world = World([says("7", score=0.97)], costs=Costs(score_tokens=10))
+    world.run(search)
+    assert search.stop_reason == "confident"
+    assert [type(c) for c in world.asked] == [Generate, Score]
+
+
+def test_low_scores_draw_more_samples() -> None:
+    search = scored(n=16, width=1, stop="confidence", confidence_from="score", min_votes=1)
+    scripts = [says("7", 4 + i, score=0.6) for i in range(8)]
+    World(scripts, costs=Costs(score_tokens=10)).run(search)
+    assert len(search.branches()) > 2
+
+
+def test_both_logprobs_and_scores_make_a_sample_sure() -> None:
+    def drawn(sure: float, score: float) -> int:
+        search = scored(n=16, width=1, stop="confidence", confidence_from="both", min_votes=1)
+        scripts = [says("7", 4 + i, score=score) for i in range(16)]
+        world = ConfidentWorld(scripts, costs=Costs(score_tokens=10), sure=lambda _, __: sure)
+        world.run(search)
+        return len(search.branches())
+
+    assert drawn(0.99, 0.99) == 1
+    assert drawn(0.99, 0.5) > 1
+    assert drawn(0.5, 0.99) > 1
+
+
+def test_a_verifier_that_fails_never_passes_for_wrong() -> None:
+    search = scored(n=4, width=4, stop="none", weight="score", max_retries=0)
+    lost = [Script(says("7", 5 + i).pieces, score_fails=True) for i in range(3)]
+    one_by_one(World([*lost, says("9", 9, score=0.9)], costs=Costs(score_tokens=10)), search, [0, 1, 2, 3])
+    best = search.best()
+    assert best is not None
+    assert (best.answer, best.score) == ("7", None)
+
+
+def test_an_answer_stands_before_its_score_has_come() -> None:
+    search = scored(n=4, width=1, stop="confidence", confidence_from="score")
+    world = World([says("7", score=0.9)], costs=Costs(score_tokens=10))
+    world.run(search, until=lambda: ended(world) == 1)
+    best = search.best()
+    assert best is not None
+    assert (best.answer, best.complete, best.score) == ("7", True, None)
+
+
+@pytest.mark.parametrize("field", ["weight", "confidence_from"])
+def test_scores_are_needed_just_where_they_are_used(field: str) -> None:
+    needs = TECHNIQUES["self_consistency"].needs
+    assert needs(SelfConsistencyParams()) == frozenset()
+    assert needs(SelfConsistencyParams(confidence_from="score")) == frozenset()
+    params: dict[str, Any] = {field: "score", "stop": "confidence"}
+    assert needs(SelfConsistencyParams(**params)) == frozenset({"score"})
+
+
+def running(world: World) -> int:
+    return sum(isinstance(c, Generate) for c in world.in_flight.values())
+
+
+def test_the_first_samples_run_before_all_others() -> None:
+    search = voting(n=8, width=4, first=2, stop="none")
+    world = World([says("7"), says("8"), says("9")])
+    most = 0
+    while ended(world) < 2:
+        world.ask(search)
+        world.ask(search)
+        most = max(most, running(world))
+        world.tell(search, world.next_event(search))
+    assert most == 2
+    assert len(search.branches()) == 2
+    world.ask(search)
+    assert running(world) == 4
+
+
+def test_a_first_sample_that_failed_is_drawn_again_before_the_others() -> None:
+    search = voting(n=8, width=4, first=1)
+    world = World([Script(("a ",) * 5, fails_after=2), says("7")])
+    world.run(search, until=lambda: len(search.branches()) == 2)
+    world.ask(search)
+    assert running(world) == 1
+
+
+def test_the_first_samples_are_not_over_before_their_scores_have_come() -> None:
+    search = scored(n=8, width=4, first=1, stop="confidence", confidence_from="score")
+    world = World([says("7", score=0.6)], costs=Costs(score_tokens=10))
+    world.run(search, until=lambda: ended(world) == 1)
+    assert [type(c) for c in world.ask(search)] == [Score]
+    assert world.ask(search) == []
+
+
+def test_the_needed_pace_runs_no_more_than_would_end_the_vote_and_wastes_nothing_on_agreement() -> None:
+    search = voting(n=16, width=16, pace="needed")
+    world = World([says("7")], rng=random.Random(3))
+    world.run(search)
+    assert search.stop_reason == "confident"
+    assert world.cancelled == []
+    assert len(search.branches()) == 4
+
+
+@pytest.mark.parametrize("stop", ["beta", "window", "confidence", "none"])
+def test_the_needed_pace_ends_with_any_rule(stop: str) -> None:
+    for seed in range(5):
+        search = voting(n=12, width=5, pace="needed", stop=stop, weight="confidence")
+        answers = [says(str(i % 3), 4 + i) for i in range(12)]
+        ConfidentWorld(answers, rng=random.Random(seed)).run(search)
+        assert search.finished
+        assert search.stop_reason in ("all_done", "decided", "confident", "agreed")

@@ -100,3 +100,21 @@ def test_the_running_count_of_live_tokens_equals_a_full_recount() -> None:
         else:
             tree.release()
         assert tree.live_tokens == slow_live_tokens(tree)
+
+
+def test_a_given_node_that_is_taken_back_has_never_been() -> None:
+    tree = Tree((1, 2, 3))
+    node = tree.add(0)
+    tree.extend(node, (4, 5), "ab")
+    tree.retire(node)
+    before = (len(tree), tree.live_tokens, tree.given_tokens)
+    turn = tree.add_given(node, (6, 7), "")
+    assert (tree.live_tokens, tree.given_tokens) == (7, 2)
+    tree.take_back(turn)
+    assert (len(tree), tree.live_tokens, tree.given_tokens) == before
+    with pytest.raises(ValueError, match="just added"):
+        tree.take_back(node)
+    first = tree.add_given(node, (6,), "")
+    tree.add_given(first, (7,), "")
+    with pytest.raises(ValueError, match="just added"):
+        tree.take_back(first)

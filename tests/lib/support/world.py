@@ -16,6 +16,7 @@ from orchestrator.gauge import Gauge
 from orchestrator.outcome import Outcome
 from orchestrator.scoring import ProcessReward
 from orchestrator.verifiers.generative import GenerativeReward
+from search.extract import ThinkingMarkers
 
 EOS = 0
 JUDGE, RIGHT, WRONG = 1, 2, 3
@@ -37,6 +38,12 @@ class CharTokenizer:
             else:
                 text += f"{m['role'][0]}:{m['content']}\n"
         return tuple(map(ord, text + "a:"))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    def encode_turn(self, content: str) -> tuple[int, ...]:
+        return (EOS, *map(ord, f"u:{content}\na:"))
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         return "".join(chr(i) for i in ids if i > WRONG)
@@ -61,6 +68,8 @@ def scripted_model(
     kv_tokens: int = 8192,
     scorable: bool = True,
     drops_system: bool = False,
+    step_ends: tuple[str, ...] = ("\n\n",),
+    thinking: ThinkingMarkers | None = None,
     name: str = "toy",
 ) -> tuple[ServedModel, ScriptedEngine]:
     tokenizer = CharTokenizer(drops_system)
@@ -78,6 +87,8 @@ def scripted_model(
         kv_tokens=kv_tokens,
         gauge=Gauge(64, kv_tokens),
         scorer=GenerativeReward(reward) if scorable else None,
+        step_ends=step_ends,
+        thinking=thinking,
     )
     return model, engine
 

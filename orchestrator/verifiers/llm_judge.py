@@ -1,0 +1,140 @@
+"""A language model that judges the answers of one query: alone, and in pairs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from engines.protocol import Engine, EngineLost, ScoreRequest, Scores, Usage
+from orchestrator.verifiers.judge import PointwiseJudge
+from orchestrator.verifiers.judge_form import JudgeForm, PairForm
+from orchestrator.verifiers.judge_prompt import Answer, Ask, JudgeTokenizer, NotJudged, Settled
+from orchestrator.verifiers.pairwise import PairwiseJudge
+from orchestrator.verifiers.port import Judgement, Subject
+from search.extract import ThinkingMarkers, visible_text
+
+_MARGIN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeModel:
+    """A model that can judge.
+
+    Args:
+        tokenizer, context_tokens: of the judge model.
+        pick: one of its replicas that is ready, or None.
+        thinking: of the model whose answers are judged; their thinking is not shown to the judge.
+        form, pair_form: how it is asked.
+    """
+
+    tokenizer: JudgeTokenizer
+    context_tokens: int
+    pick: Callable[[], Awaitable[Engine | None]]
+    thinking: ThinkingMarkers | None = None
+    form: JudgeForm = field(default_factory=JudgeForm)
+    pair_form: PairForm = field(default_factory=PairForm)
+
+    def for_query(self, prompt_tokens: int, new_tokens: int) -> LlmJudge:
+        """A judge of one query's answers, for a prompt and answers of so many tokens.
+
+        Quoted and in another model's tokens they may be longer; what is more than twice as long, and a bit,
+        is not judged. So its cost is bounded by the query and not by the form.
+
+        Raises:
+            JudgeUnavailable: the model cannot be asked in these forms.
+        """
+        question = min(self.form.max_question_tokens, 2 * prompt_tokens + _MARGIN)
+        answer = min(self.form.max_answer_tokens, 2 * new_tokens + _MARGIN)
+        form = replace(self.form, max_question_tokens=question, max_answer_tokens=answer)
+        pair_form = replace(self.pair_form, max_question_tokens=question, max_answer_tokens=answer)
+        return LlmJudge(
+            PointwiseJudge(self.tokenizer, form, self.context_tokens),
+            PairwiseJudge(self.tokenizer, pair_form, self.context_tokens),
+            self.pick,
+            self.thinking,
+        )
+
+
+class LlmJudge:
+    """Judges the answers of one query. What its prompts share is charged once.
+
+    Args: as of `JudgeModel`.
+    """
+
+    name = "judge"
+
+    def __init__(
+        self,
+        pointwise: PointwiseJudge,
+        pairwise: PairwiseJudge,
+        pick: Callable[[], Awaitable[Engine | None]],
+        thinking: ThinkingMarkers | None,
+    ) -> None:
+        self._pointwise = pointwise
+        self._pairwise = pairwise
+        self._pick = pick
+        self._thinking = thinking
+        self._shared_paid: set[str] = set()
+
+    def most_tokens(self, prompt_tokens: int, new_tokens: int) -> int:
+        return self._pointwise.most_shared_tokens + self._pointwise.most_own_tokens
+
+    def most_compare_tokens(self) -> int:
+        return self._pairwise.most_shared_tokens + self._pairwise.most_own_tokens
+
+    async def score(self, subject: Subject) -> Judgement:
+        judge = self._pointwise
+        try:
+            asked = judge.open(subject.question).ask(self._answer(subject))
+            if isinstance(asked, Settled):
+                return Judgement(score=asked.score)
+            scores = await self._ask(asked, subject, subject.call_id)
+            score, reason = judge.read(scores.probabilities), ""
+        except NotJudged as e:
+            return Judgement(reason=f"{e.reason}: {e}")
+        paid = asked.own_tokens + self._shared("pointwise", asked)
+        return Judgement(score, None, paid, scores.usage, scores.engine_s, reason)
+
+    async def compare(self, first: Subject, second: Subject) -> Judgement:
+        judge = self._pairwise
+        try:
+            asked = judge.open(first.question).ask(self._answer(first), self._answer(second))
+            if isinstance(asked, Settled):
+                return Judgement(score=asked.score)
+            forward, backward = await asyncio.gather(
+                self._ask(asked.forward, first, f"{first.call_id}-ab"),
+                self._ask(asked.backward, first, f"{first.call_id}-ba"),
+            )
+            score = judge.read(forward.probabilities, backward.probabilities)
+        except NotJudged as e:
+            return Judgement(reason=f"{e.reason}: {e}")
+        paid = asked.own_tokens + self._shared("pairwise", asked.forward)
+        return Judgement(score=score, tokens=paid, usage=_sum(forward.usage, backward.usage))
+
+    def _answer(self, subject: Subject) -> Answer:
+        return Answer(visible_text(subject.text, self._thinking))
+
+    def _shared(self, kind: str, asked: Ask) -> int:
+        """Tokens of what all prompts of this kind share, once."""
+        if kind in self._shared_paid:
+            return 0
+        self._shared_paid.add(kind)
+        return asked.shared_tokens
+
+    async def _ask(self, asked: Ask, subject: Subject, call_id: str) -> Scores:
+        engine = await self._pick()
+        if engine is None:
+            raise EngineLost("no engine of the judge model is ready")
+        request = ScoreRequest(
+            call_id, asked.input_ids, asked.label_ids, cache_salt=subject.cache_salt, trace=subject.trace
+        )
+        return await engine.score(request)
+
+
+def _sum(first: Usage, second: Usage) -> Usage:
+    return Usage(
+        first.prompt_tokens + second.prompt_tokens,
+        first.cached_tokens + second.cached_tokens,
+        first.completion_tokens + second.completion_tokens,
+    )
