@@ -75,6 +75,13 @@ def failure(
             return ledger_unavailable()
         case "kv_cap":
             return overloaded_memory(model)
+        case "tool_calls_without_strategy":
+            return QueryError(
+                "every sample calls a tool, and tool_vote 'refuse' votes on none; use tool_vote 'majority'",
+                code="tool_calls_without_strategy",
+                status=422,
+                field="params.tool_vote",
+            )
         case "client_gone" | "slow_reader":
             return QueryError("the client is gone", code=stop_reason, status=503)
     why = f": {reasons[0]}" if reasons else ""

@@ -43,7 +43,7 @@ async def start_tools(settings: Settings, stack: AsyncExitStack) -> Toolbox:
     stack.push_async_callback(pool.close)
     if not settings.code_verifier:
         return Toolbox(Mathematics(pool))
-    sandbox = Sandbox(directory=settings.state_dir / "sandbox")
+    sandbox = Sandbox()
     stack.push_async_callback(sandbox.close)
     code = CodeTool(sandbox)
 

@@ -288,7 +288,11 @@ class Search(Protocol):
         """
 
     def best(self) -> Candidate | None:
-        """The answer if the search had to stop now; None when there is not one token of any."""
+        """The answer if the search had to stop now.
+
+        None when there is not one token of any, or when the technique refuses all there is and says so by
+        its `stop_reason`.
+        """
 
     def gain(self) -> float:
         """Expected improvement of the answer per further token, >= 0; 0 when finished."""

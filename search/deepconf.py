@@ -9,7 +9,8 @@ of all tokens) vote, each with that confidence as its weight.
 percent of them reaches. A later sample is ended as soon as one of its groups falls below the bar. Samples
 above it vote with their lowest group confidence, and the vote ends by consensus, when the leader has the
 share `tau`.
-When the filter leaves no answer, all answers vote. Equal weights go to the earliest sample.
+When the filter leaves no answer, all answers vote. Without any confidences it is a plain vote. Equal weights
+go to the earliest sample.
 
 Source: Fu et al., "Deep Think with Confidence", 2025 (arXiv 2508.15260), sections 3.1 to 3.3; there `top` is
 20, `window` 2048, `warmup` 16, `tau` 0.95, and `eta` 10 or 90.
@@ -177,9 +178,11 @@ class DeepConf(SampleSearch):
             self._kept = {i for i, c in self._confidences.items() if c >= self._bar}
         answered = [s for s in self._complete if s.key is not None]
         voters = [s for s in answered if s.index in self._kept] or answered
+        known = any(self._confidences[s.index] > 0 for s in voters)
         self._ballot = Ballot()
         for sample in sorted(voters, key=lambda s: s.index):
-            self._ballot.add(sample.key or "", sample.index, self._confidences[sample.index])
+            weight = self._confidences[sample.index] if known else 1.0
+            self._ballot.add(sample.key or "", sample.index, weight)
 
     def _merge(self, key: str, into: str) -> None:
         self._count()

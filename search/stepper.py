@@ -20,7 +20,6 @@ from search.contract import (
     Chunk,
     Event,
     Failed,
-    Generate,
     Generated,
     Room,
     Scored,
@@ -28,12 +27,12 @@ from search.contract import (
 from search.extract import is_thinking
 from search.ground import Ground
 from search.outcome import read_outcome
-from search.seeds import derive_seed
-from search.segments import Segment, Segments
+from search.segments import Segments
 from search.step import Root, Step, StepState
 from search.step_memory import StepMemory
-from search.step_room import Piece, StepRoom
+from search.step_room import StepRoom
 from search.step_scores import StepScores
+from search.step_writer import Running, StepWriter
 from search.tree import Tree
 
 
@@ -54,19 +53,6 @@ class Growth:
     worst: Callable[[], Iterable[Step]]
 
 
-@dataclass(slots=True)
-class _Running:
-    """A `Generate` in flight.
-
-    `after`: tokens that its path may still take when this call has used up its own.
-    """
-
-    step: Step
-    segment: Segment
-    after: int
-    tokens: int = 0
-
-
 class Stepper:
     """Writes and scores steps.
 
@@ -79,8 +65,6 @@ class Stepper:
 
     def __init__(self, ground: Ground, *, max_depth: int, merge_twins: bool = True) -> None:
         self.tree: Tree = ground.tree
-        self.steps: list[Step] = []
-        self.roots: list[Step] = []
         self.memory = StepMemory(ground.tree)
         self._ground = ground
         self._max_depth = max_depth
@@ -89,30 +73,35 @@ class Stepper:
         self._limit_reason = "max_new_tokens reached" if self._limit < ground.context_left else "context full"
         self._score_tokens = ground.costs.score_tokens
         self._merge_twins = merge_twins
-        self._seeds: dict[int, int] = {}
-        self._running: dict[CallId, _Running] = {}
-        self._waiting: dict[int, Step] = {}
+        self._writer = StepWriter(ground, self._segments, self.memory)
         self._scores = StepScores(ground, self.memory)
         self._room = StepRoom(ground, self.memory)
-        self._unpaid = ground.unpaid
-        self._prefilled = False
-        self._longest: tuple[int, int, Step] | None = None
         self._written = 0
         self._ended = 0
 
     @property
+    def steps(self) -> list[Step]:
+        """All steps, in the order they were begun."""
+        return self._writer.steps
+
+    @property
+    def roots(self) -> list[Step]:
+        """The first steps."""
+        return self._writer.roots
+
+    @property
     def busy(self) -> bool:
         """Whether anything is in flight, or waits to be written on or scored."""
-        return bool(self.in_flight or self._waiting or self._scores.waiting)
+        return bool(self.in_flight or self._writer.waiting or self._scores.waiting)
 
     @property
     def in_flight(self) -> int:
-        return len(self._running) + len(self._scores.in_flight)
+        return len(self._writer.running) + len(self._scores.in_flight)
 
     @property
     def longest(self) -> Step | None:
         """The step with the longest path of text; None when there is not one token."""
-        return None if self._longest is None else self._longest[2]
+        return self._writer.longest
 
     @property
     def expected_tokens(self) -> float:
@@ -123,32 +112,30 @@ class Stepper:
     def ask(self, room: Room, growth: Growth) -> list[Call]:
         """Calls to start: scores first, then steps under way, then new ones."""
         live = self.tree.live_tokens
-        calls: list[Call] = list(self._scores.ask(room, idle=not self._running))
+        calls: list[Call] = list(self._scores.ask(room, idle=not self._writer.running))
         slots = room.slots - len(calls)
-        if slots < 1 or (not self._prefilled and self._running):
+        if slots < 1 or (not self._writer.prefilled and self._writer.running):
             return calls
-        kept = len(calls) + self._scores.waiting + len(self._running)
-        tokens = room.tokens - self._score_tokens * kept - self._unpaid
+        kept = len(calls) + self._scores.waiting + len(self._writer.running)
+        tokens = room.tokens - self._score_tokens * kept - self._writer.unpaid
         kv_tokens = room.kv_tokens - (self.tree.live_tokens - live)
         # The prompt is prefilled once, by the first of all. More than there are tokens can never be served.
-        most = min(slots, max(1, min(tokens, kv_tokens))) if self._prefilled else 1
-        wanting = sorted(self._waiting.values(), key=lambda s: (not s.awake, s.index))[:most]
+        most = min(slots, max(1, min(tokens, kv_tokens))) if self._writer.prefilled else 1
+        wanting = sorted(self._writer.waiting.values(), key=lambda s: (not s.awake, s.index))[:most]
         under_way = len(wanting)
         while len(wanting) < most and (parent := growth.grow()) is not None:
-            step = self._child(None if isinstance(parent, Root) else parent)
+            step = self._writer.child(None if isinstance(parent, Root) else parent)
             growth.begun(step)
             wanting.append(step)
         if not wanting:
             return calls
-        pieces = [Piece(step, self._segment(step), self._end_node(step)) for step in wanting]
-        held = sum(running.after for running in self._running.values())
+        pieces = [self._writer.piece(step) for step in wanting]
         slices = self._room.divide(
-            pieces, tokens, kv_tokens, growth.worst, held=held, idle=not self.in_flight
+            pieces, tokens, kv_tokens, growth.worst, held=self._writer.held, idle=not self.in_flight
         )
-        for piece, slice_ in zip(pieces, slices, strict=False):
-            calls.append(self._generate(piece, slice_))
+        calls += [self._writer.generate(*served) for served in zip(pieces, slices, strict=False)]
         for step in reversed(wanting[max(under_way, len(slices)) :]):
-            self._undo(step)
+            self._writer.undo(step)
             growth.undone(step)
         return calls
 
@@ -158,15 +145,15 @@ class Stepper:
         A step that completes an answer is returned when that is there, and again with its score.
         """
         if isinstance(event, Chunk):
-            self._grow(event)
+            self._writer.grow(event)
         elif isinstance(event, Generated):
-            running = self._running.pop(event.call, None)
+            running = self._writer.running.pop(event.call, None)
             return [] if running is None else self._end(running, event)
         elif isinstance(event, Scored):
             return self._settle(self._scores.take(event.call, event.score, ""))
         elif isinstance(event, Failed):
-            if (running := self._running.pop(event.call, None)) is not None:
-                self._prefilled = True
+            if (running := self._writer.running.pop(event.call, None)) is not None:
+                self._writer.prefilled = True
                 return self._over(running.step, StepState.FAILED, event.reason)
             return self._settle(self._scores.take(event.call, None, f"not scored: {event.reason}"))
         return []
@@ -183,15 +170,14 @@ class Stepper:
             gone += step.children
             if not step.finished and (step.state is StepState.OPEN or not step.ended):
                 cancels += [] if step.call is None else [step.call]
-                self._waiting.pop(step.index, None)
-                self._running.pop(step.call or 0, None)
+                self._writer.drop(step)
                 self._scores.drop(step)
                 self._over(step, StepState.PRUNED, reason)
         return sorted(cancels)
 
     def stop(self, reason: str) -> list[CallId]:
         """End all that is under way. Returns the calls in flight, for cancelling."""
-        cancels = sorted([*self._running, *self._scores.in_flight])
+        cancels = sorted([*self._writer.running, *self._scores.in_flight])
         for step in self.steps:
             step.call = None
             if step.state is StepState.SCORING and step.has_text:
@@ -201,8 +187,7 @@ class Stepper:
                 step.state, step.reason = StepState.STOPPED, reason
         self.memory.retire_all()
         self._scores.clear()
-        self._running.clear()
-        self._waiting.clear()
+        self._writer.clear()
         return cancels
 
     def release(self) -> None:
@@ -214,105 +199,19 @@ class Stepper:
         if self.in_flight:
             raise RuntimeError(f"{self.in_flight} calls are in flight")
         self.memory.release()
-        self._prefilled = False
+        self._writer.prefilled = False
 
-    def _child(self, parent: Step | None) -> Step:
-        siblings = self.roots if parent is None else parent.children
-        step = Step(
-            index=len(self.steps),
-            parent=parent,
-            number=len(siblings),
-            depth=0 if parent is None else parent.depth + 1,
-            tokens=0 if parent is None else parent.tokens,
-            thought=0 if parent is None else parent.thought,
-            path_scores=() if parent is None else parent.path_scores,
-        )
-        seed = self._ground.seed if parent is None else self._seeds[parent.index]
-        self._seeds[step.index] = derive_seed(seed, step.number, 0)
-        siblings.append(step)
-        self.steps.append(step)
-        return step
-
-    def _undo(self, step: Step) -> None:
-        (self.roots if step.parent is None else step.parent.children).pop()
-        self.steps.pop()
-        del self._seeds[step.index]
-
-    def _end_node(self, step: Step | None) -> int:
-        """The node that the next piece of this step goes on from; for None the root of the search."""
-        while step is not None and not step.nodes:
-            step = step.parent
-        return self._ground.root if step is None else step.nodes[-1]
-
-    def _text(self, step: Step) -> str:
-        return self.tree.path_text(self._end_node(step), self._ground.root)
-
-    def _segment(self, step: Step) -> Segment:
-        written = step.generated - step.thinking
-        segment = self._segments.next(self._text(step), step.tokens, step.thought, step_tokens=written)
-        assert segment is not None, "a path without tokens left has ended"
-        return segment
-
-    def _generate(self, piece: Piece, slice_: int) -> Generate:
-        step, segment, parent = piece.step, piece.segment, piece.after
-        self._waiting.pop(step.index, None)
-        given = self._room.given(segment)
-        if segment.phrase is not None:
-            phrase = self._ground.phrases[segment.phrase]
-            parent = self.tree.add_given(parent, phrase.token_ids, phrase.text)
-            step.nodes.append(parent)
-            step.tokens += given
-            step.thought += given if segment.thinking else 0
-        node = self.tree.add(parent)
-        seed = derive_seed(self._seeds[step.index], len(step.nodes), 1)
-        step.nodes.append(node)
-        step.state = StepState.RUNNING
-        self.memory.hold(step)
-        if step.parent is not None:
-            # Its children hold the path now.
-            self.memory.retire(step.parent)
-        call = Generate(
-            next(self._ground.calls),
-            parent,
-            node,
-            slice_,
-            seed,
-            given_tokens=given + self._unpaid,
-            until=segment.until,
-            constrained=segment.constrained and self._ground.constrained,
-            tier=self._ground.tier,
-        )
-        self._unpaid = 0
-        step.call = call.id
-        self._running[call.id] = _Running(step, segment, after=self._limit - step.tokens - slice_)
-        return call
-
-    def _grow(self, chunk: Chunk) -> None:
-        running = self._running.get(chunk.call)
-        if running is None or not chunk.token_ids:
-            return
-        step, count = running.step, len(chunk.token_ids)
-        self.tree.extend(step.nodes[-1], chunk.token_ids, chunk.text)
-        running.tokens += count
-        step.tokens += count
-        step.generated += count
-        if running.segment.thinking:
-            step.thought += count
-        self._prefilled = True
-        if self._longest is None or (step.tokens, -step.index) > self._longest[:2]:
-            self._longest = (step.tokens, -step.index, step)
-
-    def _end(self, running: _Running, event: Generated) -> list[Step]:
+    def _end(self, running: Running, event: Generated) -> list[Step]:
         step = running.step
         step.call = None
-        self._prefilled = True
+        self._writer.prefilled = True
         ended = self._end_of(running, event)
         if step.state is not StepState.WAITING:
             self._ended += 1
             self._written += step.generated
         return ended
 
-    def _end_of(self, running: _Running, event: Generated) -> list[Step]:
+    def _end_of(self, running: Running, event: Generated) -> list[Step]:
         step = running.step
         if event.finish == "stop":
             return self._complete(step)
@@ -322,21 +221,20 @@ class Stepper:
             return self._over(step, StepState.TRUNCATED, self._limit_reason)
         if running.tokens == 0:
             return self._over(step, StepState.FAILED, "the engine ended a piece without a token of it")
-        text, markers = self._text(step), self._ground.limits.thinking
+        text, markers = self._writer.text(step), self._ground.limits.thinking
         # A piece may be used up just where it ends.
         matched = event.matched or next((u for u in running.segment.until if text.endswith(u)), None)
         if markers is not None and (matched == markers.close or is_thinking(text, markers)):
             step.thinking += running.tokens
         if not self._segments.ends_step(text, matched, step.generated - step.thinking):
-            step.state = StepState.WAITING
-            self._waiting[step.index] = step
+            self._writer.rest(step)
             return []
         if step.depth + 1 >= self._max_depth:
             return self._over(step, StepState.TRUNCATED, "max_depth reached")
         return self._to_be_scored(step, complete=False)
 
     def _complete(self, step: Step) -> list[Step]:
-        outcome = read_outcome(self._text(step), self._ground.limits)
+        outcome = read_outcome(self._writer.text(step), self._ground.limits)
         step.has_text, step.visible = outcome.has_text, outcome.visible
         step.answer, step.key, step.calls_tools = outcome.answer, outcome.key, outcome.calls_tools
         step.finished = True

@@ -64,9 +64,8 @@ class PointwiseJudge:
         Raises:
             NotJudged: the question is too long, or has special tokens of the judge model.
         """
-        before, between, _ = self._prompt.fixed_parts
-        quoted = self._prompt.quote(question, self._form.max_question_tokens, Reason.QUESTION_TOO_LONG)
-        return PointwiseCase(self._prompt, before + quoted + between, self._form.max_answer_tokens)
+        shared = self._prompt.open(question, self._form.max_question_tokens)
+        return PointwiseCase(self._prompt, shared, self._form.max_answer_tokens)
 
     def read(self, probabilities: Sequence[float]) -> float:
         """The score (0..1) that the grades' probabilities stand for: its expectation.
@@ -104,4 +103,4 @@ class PointwiseCase:
             raise NotJudged(Reason.INCOMPLETE, "the answer was cut short")
         quoted = self._prompt.quote(answer.text, self._max_answer_tokens, Reason.ANSWER_TOO_LONG)
         after = self._prompt.fixed_parts[2]
-        return self._prompt.ask(self._shared, quoted + after, Reason.ANSWER_TOO_LONG)
+        return self._prompt.ask(self._shared, quoted + after)

@@ -74,8 +74,7 @@ class Ask:
     """One question to the judge model, for `Engine.score`.
 
     Args:
-        shared_tokens: the first ones, which are the same in all prompts about one question. They are worked on
-            and charged once a search.
+        shared_tokens: the first ones, the same in all prompts about one question: charged once a search.
     """
 
     input_ids: tuple[int, ...]
@@ -121,8 +120,6 @@ class JudgePrompt:
         except ChatTemplateError as error:
             raise JudgeUnavailable(f"the judge's template does not fit the model's: {error}") from error
         self.label_ids = tuple(_label_id(tokenizer, label) for label in labels)
-        if len(set(self.label_ids)) != len(self.label_ids):
-            raise JudgeUnavailable(f"labels: {tuple(labels)} are not different tokens of this model")
         self._tokenizer = tokenizer
         self._context_tokens = context_tokens
 
@@ -133,6 +130,19 @@ class JudgePrompt:
     @property
     def fixed_parts(self) -> tuple[tuple[int, ...], ...]:
         return self._parts
+
+    def open(self, question: str, most: int) -> tuple[int, ...]:
+        """Token ids of all that comes before the first answer.
+
+        Raises:
+            NotJudged: the question has more than `most` tokens, leaves no room for an answer, or has special
+                tokens of the judge model.
+        """
+        before, between, *rest = self._parts
+        ids = before + self.quote(question, most, Reason.QUESTION_TOO_LONG) + between
+        if len(ids) + sum(map(len, rest)) >= self._context_tokens:
+            raise NotJudged(Reason.QUESTION_TOO_LONG, "the question leaves no room for an answer")
+        return ids
 
     def quote(self, text: str, most: int, too_long: Reason) -> tuple[int, ...]:
         """Token ids of a text as a quotation.
@@ -148,7 +158,7 @@ class JudgePrompt:
             raise NotJudged(too_long, f"a text has {len(ids)} tokens; at most {most} are judged")
         return ids
 
-    def ask(self, shared: tuple[int, ...], own: tuple[int, ...], too_long: Reason) -> Ask:
+    def ask(self, shared: tuple[int, ...], own: tuple[int, ...]) -> Ask:
         """The whole prompt.
 
         Raises:
@@ -156,9 +166,8 @@ class JudgePrompt:
         """
         ids = shared + own
         if len(ids) > self._context_tokens:
-            raise NotJudged(
-                too_long, f"the prompt has {len(ids)} tokens; the judge takes {self._context_tokens}"
-            )
+            message = f"the prompt has {len(ids)} tokens; the judge takes {self._context_tokens}"
+            raise NotJudged(Reason.ANSWER_TOO_LONG, message)
         return Ask(ids, self.label_ids, len(shared))
 
     def _encode(self, text: str) -> tuple[int, ...]:

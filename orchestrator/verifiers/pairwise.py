@@ -69,9 +69,8 @@ class PairwiseJudge:
         Raises:
             NotJudged: the question is too long, or has special tokens of the judge model.
         """
-        before, between, *_ = self._prompt.fixed_parts
-        quoted = self._prompt.quote(question, self._form.max_question_tokens, Reason.QUESTION_TOO_LONG)
-        return PairwiseCase(self._prompt, before + quoted + between, self._form.max_answer_tokens)
+        shared = self._prompt.open(question, self._form.max_question_tokens)
+        return PairwiseCase(self._prompt, shared, self._form.max_answer_tokens)
 
     def read(self, forward: Sequence[float], backward: Sequence[float]) -> float:
         """The probability (0..1) that the first answer is better, by the label probabilities of both orders.
@@ -122,4 +121,4 @@ class PairwiseCase:
 
     def _one(self, a: tuple[int, ...], b: tuple[int, ...]) -> Ask:
         _, _, between, after = self._prompt.fixed_parts
-        return self._prompt.ask(self._shared, a + between + b + after, Reason.ANSWER_TOO_LONG)
+        return self._prompt.ask(self._shared, a + between + b + after)

@@ -86,11 +86,11 @@ def test_it_works_on_an_engine_that_gives_only_drawn_tokens(tops: bool) -> None:
     assert answer(search) == "9"
 
 
-def test_without_any_logprobs_all_weights_are_equal_and_the_earliest_wins() -> None:
+def test_without_any_logprobs_it_is_a_plain_vote() -> None:
     search = deepconf(n=3, width=3, mode="offline", eta=100, max_retries=0)
     one_by_one(World([says("9"), says("7"), says("7")]), search, [0, 1, 2])
     assert search.finished
-    assert answer(search) == "9"
+    assert answer(search) == "7"
 
 
 def drive(scripts: list[Script], sure: Callable[[int, int], float], **params: Any) -> tuple[DeepConf, World]:

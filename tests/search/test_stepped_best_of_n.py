@@ -45,7 +45,7 @@ def test_it_draws_n_chains_and_every_step_has_one_child() -> None:
     search = stepped(n=7, width=3)
     world(depth=4).run(search)
     assert search.stop_reason == "all_done"
-    assert len(search._stepper.roots) == 7
+    assert len([s for s in search._stepper.steps if s.parent is None]) == 7
     assert all(len(s.children) <= 1 for s in search._stepper.steps)
     assert len([s for s in search._stepper.steps if s.state is StepState.COMPLETE]) == 7
 
