@@ -47,9 +47,9 @@ def conclude(
         generate_calls=run.meter.generate_calls,
         verifier_calls=run.meter.verifier_calls,
         failed_calls=run.meter.failed_calls,
-        failures=tuple(dict.fromkeys(run.failures)),
-        disagreements=run.disagreements,
-        late_calls=run.late_calls,
+        failures=tuple(dict.fromkeys(run.account.failures)),
+        disagreements=run.account.disagreements,
+        late_calls=run.account.late_calls,
         fates=dict(Counter(b.fate for b in branches)),
         listed=lines(branches),
         support=candidate.support if candidate else None,
@@ -73,9 +73,9 @@ def _failure(request: ReasonRequest, run: SearchRun, stop_reason: str) -> QueryE
     return failure(
         request.model,
         stop_reason,
-        engine_lost=run.engine_lost,
-        refused=run.refused,
-        reasons=run.failures,
+        engine_lost=run.account.engine_lost,
+        refused=run.account.refused,
+        reasons=run.account.failures,
     )
 
 

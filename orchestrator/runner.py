@@ -6,19 +6,17 @@ headroom of the engines, and that every call that was started is ended and count
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engines.protocol import Chunk, EngineError, EngineLost, EngineRefused, Finish, Sampling, Usage
 from orchestrator import telling
+from orchestrator.account import RunAccount
 from orchestrator.calls import RunningCall
 from orchestrator.catalog import ServedModel
-from orchestrator.dispatch import Arrival, Dispatcher
-from orchestrator.meter import Meter
+from orchestrator.dispatch import Dispatcher
+from orchestrator.inbox import Inbox
 from orchestrator.path_text import PathTexts
 from orchestrator.tracing import QueryTrace
 from orchestrator.verifiers.port import NO_VERIFIERS, Judgement, Verifiers
@@ -29,7 +27,6 @@ DRAIN_S = 5.0
 """How long the ends of aborted calls are waited for, so that their tokens are counted."""
 ANSWER_DRAIN_S = 0.1
 """How long an answer that is due waits for them; what comes later is still counted, before it is settled."""
-_MOST_NOTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +83,23 @@ class SearchRun:
         self._limits = limits
         self._trace = trace
         self._on_text = on_text
-        self._on_call = on_call
+        self._inbox = Inbox()
         self._engine = Dispatcher(
-            search_id, model, search.tree, sampling, cache_salt, verifiers, question, self._arrive
+            search_id, model, search.tree, sampling, cache_salt, verifiers, question, self._inbox.put
         )
         self._running: dict[int, RunningCall] = {}
         self._texts = PathTexts(search.tree, model.tokenizer, sampling.stop)
-        # Bounded by the token cap: an arrival carries a token or ends a call.
-        self._arrived: deque[tuple[int, Arrival]] = deque()
-        self._wake = asyncio.Event()
         self._started = time.monotonic()
-        self.meter = Meter(search.tree.prompt_tokens)
+        self.account = RunAccount(search.tree.prompt_tokens, trace, on_call)
+        self.meter = self.account.meter
         self.stop_reason: str | None = None
         """Why the run was ended from outside the technique; None when the technique finished by itself."""
-        self.failures: list[str] = []
-        """Reasons of failed calls, the first few."""
-        self.disagreements = 0
-        """Checks whose verifiers differed."""
-        self.late_calls = 0
-        """Calls whose ends had not been seen when the answer was due."""
-        self.engine_lost = False
-        """Whether a replica was lost under one of its calls."""
-        self.refused: EngineRefused | None = None
-        """The engine's refusal of the request's parameters; it holds for all samples and ends the run."""
 
     def stop(self, reason: str) -> None:
         """End the run soon, keeping the best answer so far. The first reason stays; a late one is ignored."""
         if self.stop_reason is None and not self._search.finished:
             self.stop_reason = reason
-            self._wake.set()
+            self._inbox.wake()
             self._gauge.nudge(self._id)
 
     async def execute(
@@ -138,7 +123,7 @@ class SearchRun:
                 self._cancel(list(self._running.values()))
                 if self.stop_reason == "deadline":
                     await self._drain(ANSWER_DRAIN_S)
-                    self.late_calls = len(self._running)
+                    self.account.late_calls = len(self._running)
                     answer_due()
                 await self._drain(DRAIN_S)
             finally:
@@ -203,7 +188,8 @@ class SearchRun:
             await self._gauge.wait(self._id, self._seconds_left())
 
     async def _take_events(self) -> None:
-        await self._wait(self._seconds_left())
+        if self.stop_reason is None:
+            await self._inbox.wait(self._seconds_left())
         self._take_arrivals()
         self._hold()
 
@@ -247,20 +233,8 @@ class SearchRun:
         self._running[call.id] = running
         self._engine.start(running)
 
-    def _arrive(self, call: int, what: Arrival) -> None:
-        self._arrived.append((call, what))
-        self._wake.set()
-
-    async def _wait(self, seconds: float | None) -> None:
-        if not self._arrived and self.stop_reason is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._wake.wait()
-        self._wake.clear()
-
     def _take_arrivals(self) -> None:
-        while self._arrived:
-            call, what = self._arrived.popleft()
+        for call, what in self._inbox.take():
             running = self._running.get(call)
             if running is None:
                 continue
@@ -283,7 +257,7 @@ class SearchRun:
         if not running.cancelled:
             if chunk.finish is Finish.ABORT:
                 error = "the engine ended the call"
-                self._tell(contract.Failed(running.call.id, self._note(error)))
+                self._tell(contract.Failed(running.call.id, self.account.note(error)))
             else:
                 self._tell(telling.end_of(running, chunk, self._model.context_tokens))
         self._end(running, chunk.usage, chunk.engine_s, error)
@@ -313,33 +287,27 @@ class SearchRun:
         return sample >= self._limits.max_new_tokens or tokens >= self._model.context_tokens
 
     def _on_judgement(self, running: RunningCall, judgement: Judgement) -> None:
-        self.meter.judged(min(judgement.tokens, running.worst))
-        self.disagreements += judgement.disagreement
-        failed = judgement.verdict == "error" or telling.event_of(running.call, judgement) is None
-        if failed and not running.cancelled:
-            self.meter.failed_calls += 1
-        error = self._note(judgement.reason or "the verifier could not say") if failed else None
+        self.meter.judged(judgement.tokens)
+        self.account.disagreements += judgement.disagreement
+        event = telling.event_of(running.call, judgement)
+        error = None
+        if event is None or judgement.verdict == "error":
+            reason = judgement.reason or "the verifier could not say"
+            error = reason if running.cancelled else self.account.failed(reason)
         self._end(running, judgement.usage, judgement.engine_s, error, score=judgement.score)
         if not running.cancelled:
-            event = telling.event_of(running.call, judgement)
             self._tell(event or contract.Failed(running.call.id, error or ""))
 
     def _on_error(self, running: RunningCall, error: EngineError) -> None:
         if isinstance(error, EngineLost):
             self._engine.forget_engine()
-            self.engine_lost |= not running.cancelled
+            self.account.engine_lost |= not running.cancelled
         elif isinstance(error, EngineRefused) and not running.cancelled:
-            self.refused = error
+            self.account.refused = error
             self.stop("refused")
         self._end(running, None, None, str(error))
         if not running.cancelled:
-            self.meter.failed_calls += 1
-            self._tell(contract.Failed(running.call.id, self._note(str(error))))
-
-    def _note(self, reason: str) -> str:
-        if len(self.failures) < _MOST_NOTES:
-            self.failures.append(reason)
-        return reason
+            self._tell(contract.Failed(running.call.id, self.account.failed(str(error))))
 
     def _tell(self, event: contract.Event) -> None:
         self._cancel([self._running[c] for c in self._search.tell(event) if c in self._running])
@@ -359,34 +327,13 @@ class SearchRun:
         score: float | None = None,
     ) -> None:
         del self._running[running.call.id]
-        generation = isinstance(running.call, contract.Generate)
-        if generation:
-            self.meter.generate_calls += 1
-        else:
-            self.meter.verifier_calls += 1
-        if usage is not None:
-            self.meter.prefilled(usage, generation=generation)
-        if self._on_call:
-            wall = time.monotonic() - running.started
-            self._on_call(telling.kind_of(running.call), None if engine_s is None else wall - engine_s)
-        self._trace.end_call(
-            running.span,
-            usage=usage,
-            tokens=running.received,
-            cancelled=running.cancelled,
-            error=error,
-            score=score,
-        )
+        self.account.ended(running, usage, engine_s, error, score)
 
     async def _drain(self, seconds: float) -> None:
         """Take in the ends of the calls that were cancelled, for as long as this."""
         end = time.monotonic() + seconds
         while self._running and (left := end - time.monotonic()) > 0:
-            self._wake.clear()
-            if not self._arrived:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await self._wake.wait()
+            await self._inbox.wait(left)
             self._take_arrivals()
 
     def _give_up_calls(self) -> None:

@@ -237,7 +237,7 @@ class Orchestrator:
         try:
             await over
             outcome = conclude(request, plan, run, search, search_id, time.monotonic() - started)
-            if not run.late_calls:
+            if not run.account.late_calls:
                 await asyncio.wait({spending}, timeout=_SETTLE_S)
             self._observer.on_outcome(outcome)
             return outcome
@@ -248,7 +248,7 @@ class Orchestrator:
             def end_trace(_: object) -> None:
                 trace.end(_attributes(plan, run, outcome), error if outcome else "internal error")
 
-            if run.late_calls and not spending.done():
+            if run.account.late_calls and not spending.done():
                 # The root ends after its children, and an answer that is due does not wait for them.
                 spending.add_done_callback(end_trace)
             else:

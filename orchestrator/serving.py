@@ -38,9 +38,12 @@ Progress = Callable[[str, float], None]
 
 
 async def start_tools(settings: Settings, stack: AsyncExitStack) -> Toolbox:
-    """Mathematics, whose processes start when they are needed, and the sandbox, checked meanwhile."""
+    """Mathematics and the sandbox; both get ready while the service starts to serve."""
     pool = MathPool()
     stack.push_async_callback(pool.close)
+    # So that the first query that needs it does not wait for its start.
+    warming = asyncio.create_task(pool.equal("x+1", "1+x"))
+    stack.push_async_callback(end_task, warming)
     if not settings.code_verifier:
         return Toolbox(Mathematics(pool))
     sandbox = Sandbox()
