@@ -27,12 +27,12 @@ from engines.protocol import (
     EngineLost,
     Finish,
     GenerateRequest,
-    ScoreRequest,
+    RewardRequest,
     Usage,
 )
 from engines.sglang_engine import SGLangEngine
 from engines.spec import EngineSpec
-from engines.wire import pack_reports, unpack_operations
+from engines.wire import Request, pack_reports, unpack_operations
 
 _FAREWELL_S = 0.2
 _REAP_S = 5.0
@@ -126,9 +126,7 @@ class EngineActor:
             client.aborted.add(number)
             await self._engine.abort([_engine_call(client_id, number)])
 
-    async def _run(
-        self, client_id: str, client: _Client, number: int, request: GenerateRequest | ScoreRequest
-    ) -> None:
+    async def _run(self, client_id: str, client: _Client, number: int, request: Request) -> None:
         try:
             if isinstance(request, GenerateRequest):
                 await self._generate(client_id, client, number, request)
@@ -136,7 +134,8 @@ class EngineActor:
                 if number in client.aborted:
                     raise EngineError("the score was aborted")
                 inner = _renamed(request, _engine_call(client_id, number))
-                client.outbox.put((number, await self._engine.score(inner)))
+                ask = self._engine.reward if isinstance(request, RewardRequest) else self._engine.score
+                client.outbox.put((number, await ask(inner)))
         except EngineError as error:
             client.outbox.put((number, error))
         except Exception as error:

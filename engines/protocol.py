@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
+
+Role = Literal["generate", "reward"]
 
 
 class Finish(StrEnum):
@@ -88,6 +90,16 @@ class ScoreRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardRequest:
+    """What a reward head says of `input_ids`, read at their last token."""
+
+    call_id: str
+    input_ids: tuple[int, ...]
+    cache_salt: str | None = None
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens as the engine counts them, for one call.
 
@@ -126,8 +138,34 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
+class Reward:
+    """All outputs of the head, raw: logits or whatever it was trained to give. `engine_s` as in `Chunk`.
+
+    Nothing is decoded, so that `usage.completion_tokens` is 0.
+    """
+
+    outputs: tuple[float, ...]
+    usage: Usage
+    engine_s: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The output of a head that has just one.
+
+        Raises:
+            ValueError: it has more.
+        """
+        if len(self.outputs) != 1:
+            raise ValueError(f"the reward head has {len(self.outputs)} outputs, not one")
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine serves. `context_tokens` bounds prompt and output together."""
+    """What an engine serves. `context_tokens` bounds prompt and output together.
+
+    `role`: what it can be asked for: "generate" (and score), or "reward" alone.
+    """
 
     model: str
     engine: str
@@ -137,6 +175,7 @@ class EngineInfo:
     context_tokens: int
     kv_tokens_total: int
     max_running: int
+    role: Role = "generate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +209,11 @@ class EngineRefused(EngineError):
 
 
 class Engine(Protocol):
-    """One replica of one model."""
+    """One replica of one model.
+
+    A model with a reward head gives rewards and nothing else; any other gives all but rewards. What it
+    cannot give it refuses, with the field `role`.
+    """
 
     def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
         """Stream a generation. Closing the iterator early does not abort the call: call `abort`.
@@ -182,6 +225,9 @@ class Engine(Protocol):
 
     async def score(self, request: ScoreRequest) -> Scores:
         """Label probabilities. Raises as `generate`."""
+
+    async def reward(self, request: RewardRequest) -> Reward:
+        """What the model's reward head says. Raises as `generate`."""
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         """End calls; each of their streams still gives its last chunk, with `Finish.ABORT` and usage.

@@ -11,16 +11,8 @@ from typing import Any
 
 from ray.exceptions import ActorDiedError, RayError
 
-from engines.protocol import (
-    Chunk,
-    EngineError,
-    EngineLost,
-    EngineRefused,
-    GenerateRequest,
-    ScoreRequest,
-    Scores,
-)
-from engines.wire import Operation, Report, pack_operations, unpack_reports
+from engines.protocol import Chunk, EngineError, EngineLost, EngineRefused, Reward, Scores
+from engines.wire import Operation, Outcome, Report, Request, pack_operations, unpack_reports
 
 _RECONNECT_S = (0.2, 2.0)
 _FORGET_S = 30.0
@@ -35,15 +27,15 @@ class Pending:
     def __init__(self, number: int) -> None:
         self.number = number
         self.abandoned = False
-        self._reports: deque[Chunk | Scores | EngineError] = deque()
+        self._reports: deque[Outcome] = deque()
         self._arrived = asyncio.Event()
 
-    def put(self, report: Chunk | Scores | EngineError) -> None:
+    def put(self, report: Outcome) -> None:
         if not self.abandoned:
             self._reports.append(report)
             self._arrived.set()
 
-    async def take(self) -> Chunk | Scores:
+    async def take(self) -> Chunk | Scores | Reward:
         """The next report; an error is raised."""
         while not self._reports:
             self._arrived.clear()
@@ -156,7 +148,7 @@ class Channel:
         for number in list(self._pending):
             self._deliver((number, EngineLost(f"engine {self._name!r} {what_happened}")))
 
-    def open(self, request: GenerateRequest | ScoreRequest) -> Pending:
+    def open(self, request: Request) -> Pending:
         """Start a call.
 
         Raises:

@@ -19,6 +19,8 @@ from engines.protocol import (
     EngineLoad,
     EngineLost,
     GenerateRequest,
+    Reward,
+    RewardRequest,
     ScoreRequest,
     Scores,
 )
@@ -78,16 +80,25 @@ class RayEngine:
             self._channel.abandon(pending)
 
     async def score(self, request: ScoreRequest) -> Scores:
+        scores = await self._one(request)
+        assert isinstance(scores, Scores)
+        return scores
+
+    async def reward(self, request: RewardRequest) -> Reward:
+        reward = await self._one(request)
+        assert isinstance(reward, Reward)
+        return reward
+
+    async def _one(self, request: ScoreRequest | RewardRequest) -> Chunk | Scores | Reward:
+        """The one report of a call; the call is aborted when it is waited for no longer."""
         pending: Pending = self._channel.open(request)
         try:
-            scores = await pending.take()
+            return await pending.take()
         except asyncio.CancelledError:
             self._channel.abort(request.call_id)
             raise
         finally:
             self._channel.abandon(pending)
-        assert isinstance(scores, Scores)
-        return scores
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         for call_id in call_ids:

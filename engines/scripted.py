@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from engines.protocol import (
     Chunk,
+    EngineError,
     EngineInfo,
     EngineLoad,
     EngineLost,
     EngineRefused,
     Finish,
     GenerateRequest,
+    Reward,
+    RewardRequest,
     ScoreRequest,
     Scores,
     Usage,
 )
-
-_REMEMBERED_PATHS = 4096
+from engines.scripted_prefixes import PrefixMemory
+from engines.wire import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Behaviour:
 
     Args:
         chunk_tokens: tokens per chunk; the first chunk has one.
-        delay_s: handed to the engine's `pause` before each chunk, or before the score.
+        delay_s: handed to the engine's `pause` before each chunk, or before the score or reward.
         hang_after: tokens after which nothing more comes until the call is aborted.
         lost_after: tokens after which it fails with `EngineLost`.
         refuse: the field that it is refused for.
@@ -56,32 +58,38 @@ class ScriptedEngine:
 
     Args:
         script: the tokens that follow a prompt, by prompt and seed. They end with one of `eos_ids`, or else
-            the generation ends with them, as `STOP`.
+            the generation ends with them, as `STOP`. Needed unless there is `reward`.
         score: label probabilities by prompt and labels, before they are normalised; uniform by default.
+        reward: outputs of the reward head by prompt. With it the engine has the role "reward", and refuses
+            generations and scores.
         behave: how a call goes; it sees the request and the call's number, counted from 0.
         pause: how time passes; `asyncio.sleep` by default. A test may wait for an event of its own here.
         decode: text of token ids, for stop strings. Without it they are refused.
         logprob: log-probability of each token.
 
     Attributes:
-        requests, score_requests: all requests so far.
+        requests, score_requests, reward_requests: all requests so far.
         aborts: ids of all calls that `abort` was asked to end, known or not.
     """
 
     def __init__(
         self,
-        script: Callable[[tuple[int, ...], int | None], Sequence[int]],
+        script: Callable[[tuple[int, ...], int | None], Sequence[int]] | None = None,
         *,
         score: Callable[[tuple[int, ...], tuple[int, ...]], Sequence[float]] | None = None,
-        behave: Callable[[GenerateRequest | ScoreRequest, int], Behaviour] | None = None,
+        reward: Callable[[tuple[int, ...]], Sequence[float]] | None = None,
+        behave: Callable[[Request, int], Behaviour] | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         decode: Callable[[Sequence[int]], str] | None = None,
         logprob: float = -0.5,
         eos_ids: Sequence[int] = (),
         info: EngineInfo | None = None,
     ) -> None:
+        if (script is None) == (reward is None):
+            raise ValueError("an engine has either a script or rewards")
         self._script = script
         self._score = score
+        self._reward = reward
         self._behave = behave
         self._pause = pause
         self._decode = decode
@@ -96,14 +104,16 @@ class ScriptedEngine:
             context_tokens=4096,
             kv_tokens_total=65_536,
             max_running=64,
+            role="generate" if reward is None else "reward",
         )
         self._live: dict[str, _Live] = {}
-        self._paths: dict[str | None, deque[tuple[int, ...]]] = {}
+        self._prefixes = PrefixMemory()
         self._calls = 0
         self._available = True
         self._closed = False
         self.requests: list[GenerateRequest] = []
         self.score_requests: list[ScoreRequest] = []
+        self.reward_requests: list[RewardRequest] = []
         self.aborts: list[str] = []
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
@@ -111,7 +121,7 @@ class ScriptedEngine:
         behaviour = self._next_behaviour(request)
         self._check(request, behaviour)
         live = self._enter(request.call_id)
-        cached = self._take_prefix(request.input_ids, request.cache_salt)
+        cached = self._prefixes.shared(request.input_ids, request.cache_salt)
         ids, finish, matched = self._output(request)
         sent = 0
         try:
@@ -121,7 +131,7 @@ class ScriptedEngine:
                 stuck = behaviour.hang_after is not None and sent >= behaviour.hang_after
                 await self._wait(live, None if stuck else behaviour.delay_s)
                 if not sent:
-                    self._remember(request.input_ids, request.cache_salt)
+                    self._prefixes.add(request.input_ids, request.cache_salt)
                 if live.lost or sent == behaviour.lost_after:
                     raise EngineLost("the scripted engine was lost")
                 piece = () if live.ended.is_set() else ids[sent:upto]
@@ -136,27 +146,40 @@ class ScriptedEngine:
                     return
         finally:
             self._leave(request.call_id, live)
-            self._remember(request.input_ids + ids[:sent], request.cache_salt)
+            self._prefixes.add(request.input_ids + ids[:sent], request.cache_salt)
 
     async def score(self, request: ScoreRequest) -> Scores:
         self.score_requests.append(request)
-        behaviour = self._next_behaviour(request)
-        self._check(request, behaviour)
-        live = self._enter(request.call_id)
-        cached = self._take_prefix(request.input_ids, request.cache_salt)
-        try:
-            stuck = behaviour.hang_after is not None
-            await self._wait(live, None if stuck else behaviour.delay_s)
-            if live.lost or live.ended.is_set() or behaviour.lost_after is not None:
-                raise EngineLost("the scripted engine was lost")
-        finally:
-            self._leave(request.call_id, live)
-        self._remember(request.input_ids, request.cache_salt)
+        cached, engine_s = await self._one(request)
         labels = request.label_ids
         raw = self._score(request.input_ids, labels) if self._score else [1.0] * len(labels)
         total = sum(raw)
         usage = Usage(len(request.input_ids), cached, 1)
-        return Scores(tuple(value / total for value in raw), usage, engine_s=behaviour.delay_s)
+        return Scores(tuple(value / total for value in raw), usage, engine_s)
+
+    async def reward(self, request: RewardRequest) -> Reward:
+        self.reward_requests.append(request)
+        cached, engine_s = await self._one(request)
+        assert self._reward is not None
+        outputs = tuple(self._reward(request.input_ids))
+        return Reward(outputs, Usage(len(request.input_ids), cached, 0), engine_s)
+
+    async def _one(self, request: ScoreRequest | RewardRequest) -> tuple[int, float]:
+        """Go through a call that has one report: its cached tokens, and its seconds in the engine."""
+        behaviour = self._next_behaviour(request)
+        self._check(request, behaviour)
+        live = self._enter(request.call_id)
+        cached = self._prefixes.shared(request.input_ids, request.cache_salt)
+        try:
+            await self._wait(live, behaviour.delay_s if behaviour.hang_after is None else None)
+            if live.lost or behaviour.lost_after is not None:
+                raise EngineLost("the scripted engine was lost")
+            if live.ended.is_set():
+                raise EngineError("the call was aborted")
+        finally:
+            self._leave(request.call_id, live)
+        self._prefixes.add(request.input_ids, request.cache_salt)
+        return cached, behaviour.delay_s
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         for call_id in call_ids:
@@ -180,7 +203,7 @@ class ScriptedEngine:
     def lose(self) -> None:
         """The engine dies: calls in flight and new ones fail with `EngineLost`, the cache is empty."""
         self._available = False
-        self._paths.clear()
+        self._prefixes.clear()
         for live in self._live.values():
             live.lost = True
             live.ended.set()
@@ -194,14 +217,16 @@ class ScriptedEngine:
         """Ids of the calls in flight."""
         return tuple(self._live)
 
-    def _next_behaviour(self, request: GenerateRequest | ScoreRequest) -> Behaviour:
+    def _next_behaviour(self, request: Request) -> Behaviour:
         number = self._calls
         self._calls += 1
         return self._behave(request, number) if self._behave else Behaviour()
 
-    def _check(self, request: GenerateRequest | ScoreRequest, behaviour: Behaviour) -> None:
+    def _check(self, request: Request, behaviour: Behaviour) -> None:
         if not self._available or self._closed:
             raise EngineLost("the scripted engine is not available")
+        if isinstance(request, RewardRequest) == (self._reward is None):
+            raise EngineRefused("the scripted engine has another role", "role")
         if behaviour.refuse is not None:
             raise EngineRefused(f"{behaviour.refuse} is refused by the script", behaviour.refuse)
         if request.call_id in self._live:
@@ -242,6 +267,7 @@ class ScriptedEngine:
         sampling = request.sampling
         enders = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos_ids)
         ids: list[int] = []
+        assert self._script is not None
         for token in self._script(request.input_ids, sampling.seed):
             ids.append(token)
             if token in enders and len(ids) > sampling.min_new_tokens:
@@ -269,21 +295,6 @@ class ScriptedEngine:
         finish, matched, usage = end
         return Chunk(ids, logprobs, top, finish, matched, usage, 0.0)
 
-    def _take_prefix(self, ids: tuple[int, ...], salt: str | None) -> int:
-        paths = self._paths.get(salt, ())
-        shared = max((_shared(ids, path) for path in paths), default=0)
-        return min(shared, len(ids) - 1)
-
-    def _remember(self, path: tuple[int, ...], salt: str | None) -> None:
-        self._paths.setdefault(salt, deque(maxlen=_REMEMBERED_PATHS)).append(path)
-
 
 def _bounds(behaviour: Behaviour) -> list[int]:
     return [at for at in (behaviour.hang_after, behaviour.lost_after) if at is not None]
-
-
-def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-    for at, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return at
-    return min(len(a), len(b))

@@ -6,12 +6,9 @@ Use it through `engines.ray_engine`; on its own it serves benchmarks and the Ray
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import pickle
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,14 +21,18 @@ from engines.protocol import (
     EngineInfo,
     EngineLoad,
     EngineRefused,
-    Finish,
     GenerateRequest,
+    Reward,
+    RewardRequest,
+    Role,
     ScoreRequest,
     Scores,
     Usage,
 )
-from engines.send_gate import SendGate
-from engines.sglang_params import Limits, check_score, sampling_params
+from engines.sglang_gate import install_gate
+from engines.sglang_params import Limits, check_prompt, check_score, sampling_params
+from engines.sglang_reports import CallState, chunk, softmax, usage
+from engines.sglang_reward import RewardPort, check_role
 from engines.spec import EngineSpec
 
 _ARGUMENTS: dict[str, Any] = {
@@ -41,15 +42,6 @@ _ARGUMENTS: dict[str, Any] = {
     "log_level": "error",
 }
 _RETRY_ABORT_S = 0.005
-
-
-@dataclass(slots=True)
-class _Call:
-    rid: str
-    prompt_tokens: int
-    started: float
-    completion_tokens: int = 0
-    cached_tokens: int = 0
 
 
 class SGLangEngine:
@@ -65,8 +57,9 @@ class SGLangEngine:
         """Start the engine; blocks until it can serve.
 
         Raises:
-            EngineError: SGLang could not start.
+            EngineError: SGLang could not start, or the model has another role.
         """
+        check_role(spec.model_path, spec.role)
         profile = sglang_cuda if spec.device == "cuda" else sglang_cpu
         # SGLang reads this on import. By default its log-probabilities are those before temperature in an
         # all-greedy batch, and those after it in any other.
@@ -79,7 +72,8 @@ class SGLangEngine:
         self._manager = self._engine.tokenizer_manager
         # It would answer the death of a worker with SIGQUIT to this whole process.
         self._manager._subprocess_watchdog.stop()
-        self._gate = _install_gate(self._manager)
+        self._gate = install_gate(self._manager)
+        self._rewards = RewardPort(self._manager) if spec.role == "reward" else None
         self._spec = spec
         longest = self._manager.max_req_input_len + 5  # SGLang keeps 5 back for a prompt, 1 for an output
         self._limits = Limits(
@@ -91,7 +85,7 @@ class SGLangEngine:
         self._grammars = GrammarCheck(
             spec.model_path, sorted(self._manager.model_config.hf_eos_token_id or ())
         )
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, CallState] = {}
         self._numbers = count()
         self._closed = False
 
@@ -101,6 +95,7 @@ class SGLangEngine:
         return tuple(self._engine.get_all_child_pids())
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Chunk]:
+        self._require("generate")
         params = sampling_params(request, self._limits, self._spec.stream_interval)
         call = self._open(request)
         try:
@@ -119,13 +114,14 @@ class SGLangEngine:
                 external_trace_header=dict(request.trace) or None,
             )
             async for out in stream:
-                yield _chunk(out, call, request)
+                yield chunk(out, call, request)
         except ValueError as error:
             raise sglang_errors.refused(error) from error
         finally:
             del self._calls[request.call_id]
 
     async def score(self, request: ScoreRequest) -> Scores:
+        self._require("generate")
         check_score(request, self._limits)
         call = self._open(request)
         try:
@@ -148,17 +144,33 @@ class SGLangEngine:
             raise EngineError("the score was aborted")
         by_id = {token: value for value, token, _ in meta["output_token_ids_logprobs"][0]}
         return Scores(
-            probabilities=_softmax([by_id[label] for label in request.label_ids]),
-            usage=_usage(meta, call),
+            probabilities=softmax([by_id[label] for label in request.label_ids]),
+            usage=usage(meta, call),
             engine_s=time.perf_counter() - call.started,
         )
 
-    def _open(self, request: GenerateRequest | ScoreRequest) -> _Call:
+    async def reward(self, request: RewardRequest) -> Reward:
+        self._require("reward")
+        assert self._rewards is not None
+        check_prompt(request.input_ids, self._limits)
+        call = self._open(request)
+        try:
+            outputs, cached = await self._rewards.ask(request, call.rid)
+        finally:
+            del self._calls[request.call_id]
+        counted = Usage(call.prompt_tokens, cached, 0)
+        return Reward(outputs, counted, engine_s=time.perf_counter() - call.started)
+
+    def _require(self, role: Role) -> None:
+        if self._spec.role != role:
+            raise EngineRefused(f"the engine has the role {self._spec.role!r}, not {role!r}", "role")
+
+    def _open(self, request: GenerateRequest | ScoreRequest | RewardRequest) -> CallState:
         if request.call_id in self._calls:
             raise EngineRefused("call_id is in use", "call_id")
         # Of one length, since SGLang aborts every request whose id begins with the given one.
         rid = f"{next(self._numbers):016x}"
-        call = _Call(rid, len(request.input_ids), time.perf_counter())
+        call = CallState(rid, len(request.input_ids), time.perf_counter())
         self._calls[request.call_id] = call
         return call
 
@@ -177,7 +189,7 @@ class SGLangEngine:
         for call_id in call_ids:
             self._abort(call_id, self._calls.get(call_id))
 
-    def _abort(self, call_id: str, call: _Call | None) -> None:
+    def _abort(self, call_id: str, call: CallState | None) -> None:
         if call is None or self._calls.get(call_id) is not call:
             return
         state = self._manager.rid_to_state.get(call.rid)
@@ -191,15 +203,17 @@ class SGLangEngine:
         from sglang.version import __version__
 
         load = await self.load()
+        limits, rewards = self._limits, self._spec.role == "reward"
         return EngineInfo(
             model=Path(self._spec.model_path).name,
             engine="sglang",
             engine_version=__version__,
             device=self._spec.device,
             dtype=str(self._manager.model_config.dtype).removeprefix("torch."),
-            context_tokens=self._limits.context_tokens,
+            context_tokens=limits.prompt_tokens if rewards else limits.context_tokens,
             kv_tokens_total=load.kv_tokens_total,
             max_running=self._spec.max_running_requests,
+            role=self._spec.role,
         )
 
     async def load(self) -> EngineLoad:
@@ -222,37 +236,6 @@ class SGLangEngine:
             await asyncio.to_thread(self._engine.shutdown)
 
 
-class _Wire:
-    """Stands in for a socket, to learn what SGLang would send on it."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def send(self, data: bytes, flags: int = 0) -> None:
-        self.data = data
-
-    def send_pyobj(self, what: Any, flags: int = 0, protocol: int = pickle.DEFAULT_PROTOCOL) -> None:
-        self.data = pickle.dumps(what, protocol)
-
-
-def _install_gate(manager: Any) -> SendGate:
-    """Put a gate between SGLang's tokenizer manager and its scheduler."""
-    from sglang.srt.managers.io_struct import TokenizedGenerateReqInput, sock_send
-
-    def encode(what: Any) -> bytes:
-        wire = _Wire()
-        sock_send(wire, what)
-        return wire.data
-
-    gate = SendGate(encode, manager.send_to_scheduler.send)
-
-    def dispatch(what: Any) -> None:
-        gate.dispatch(what, request=isinstance(what, TokenizedGenerateReqInput))
-
-    manager._dispatch_to_scheduler = dispatch
-    return gate
-
-
 def _spec_arguments(spec: EngineSpec) -> dict[str, Any]:
     return {
         "model_path": spec.model_path,
@@ -262,51 +245,5 @@ def _spec_arguments(spec: EngineSpec) -> dict[str, Any]:
         "max_running_requests": spec.max_running_requests,
         "context_length": spec.context_tokens,
         "stream_interval": spec.stream_interval,
+        "is_embedding": spec.role == "reward",
     }
-
-
-def _chunk(out: dict[str, Any], call: _Call, request: GenerateRequest) -> Chunk:
-    meta = out["meta_info"]
-    reason = meta["finish_reason"]
-    # A call aborted while it queued ends with its last token once more, and without the prompt's count.
-    repeated = "prompt_tokens" not in meta
-    ids = () if repeated else tuple(out["output_ids"])
-    call.completion_tokens += len(ids)
-    call.cached_tokens = meta.get("cached_tokens", call.cached_tokens)
-    logprobs: tuple[float, ...] = ()
-    top: tuple[tuple[tuple[int, float], ...], ...] = ()
-    if request.logprobs and ids:
-        logprobs = tuple(value for value, _, _ in meta["output_token_logprobs"][: len(ids)])
-        if request.top_logprobs:
-            top = tuple(
-                tuple((token, value) for value, token, _ in row if value > -math.inf)
-                for row in meta["output_top_logprobs"][: len(ids)]
-            )
-    if reason is None:
-        return Chunk(ids, logprobs, top)
-    if reason["type"] == "abort" and reason.get("status_code") is not None:
-        raise sglang_errors.ended(reason, request)
-    return Chunk(
-        ids,
-        logprobs,
-        top,
-        finish=Finish(reason["type"]),
-        matched_stop=reason.get("matched"),
-        usage=_usage(meta, call),
-        engine_s=time.perf_counter() - call.started,
-    )
-
-
-def _usage(meta: dict[str, Any], call: _Call) -> Usage:
-    # After a retraction SGLang counts its own output as cached too; prompt tokens are the bound.
-    cached = min(meta.get("cached_tokens", call.cached_tokens), call.prompt_tokens)
-    return Usage(call.prompt_tokens, cached, meta.get("completion_tokens", call.completion_tokens))
-
-
-def _softmax(logprobs: list[float]) -> tuple[float, ...]:
-    top = max(logprobs)
-    if not math.isfinite(top):
-        raise EngineError("the engine gave no finite log-probability")
-    weights = [math.exp(value - top) for value in logprobs]
-    total = sum(weights)
-    return tuple(weight / total for weight in weights)

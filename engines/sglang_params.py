@@ -94,6 +94,11 @@ def check_generate(request: GenerateRequest, limits: Limits) -> None:
     _require(-_INT64 <= request.priority < _INT64, "priority", "must fit into 64 bits")
 
 
+def check_prompt(ids: tuple[int, ...], limits: Limits) -> None:
+    """Refuse a prompt that the engine cannot take."""
+    _check_ids(ids, "input_ids", limits)
+
+
 def check_score(request: ScoreRequest, limits: Limits) -> None:
     """Refuse a score that cannot be computed."""
     _check_ids(request.input_ids, "input_ids", limits)

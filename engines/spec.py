@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from engines.protocol import Role
 
 Device = Literal["cpu", "cuda"]
 
@@ -21,6 +23,7 @@ OWN_ARGUMENTS = {
     "max_running_requests": "max_running_requests",
     "context_length": "context_tokens",
     "stream_interval": "stream_interval",
+    "is_embedding": "role",
 }
 """Arguments of SGLang that a field of `EngineSpec` sets, with the name of that field."""
 
@@ -37,6 +40,10 @@ CLOSED_ARGUMENTS = frozenset(
 )
 """Arguments of SGLang that `SGLangEngine` sets itself, since its own promises rest on them."""
 
+CLOSED_REWARD_ARGUMENTS = frozenset({"enable_lora", "lora_paths"})
+"""Closed with the role "reward": SGLang keeps prefixes apart by adapter alone there, so that the cache salt
+takes the adapter's place."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -47,6 +54,7 @@ class EngineSpec:
     Args:
         name: unique in the Ray namespace; letters, digits, dot, underscore, hyphen.
         model_path: a folder with a checkpoint in the Hugging Face layout.
+        role: "reward" for a model that has a reward head in place of a language model's.
         device: "cpu" or "cuda".
         dtype: "auto", "float32", "bfloat16" or "float16".
         max_total_tokens: size of the KV cache in tokens; None lets the engine measure its memory
@@ -65,6 +73,7 @@ class EngineSpec:
 
     name: str
     model_path: str
+    role: Role = "generate"
     device: Device = "cpu"
     dtype: str = "auto"
     max_total_tokens: int | None = None
@@ -80,6 +89,8 @@ class EngineSpec:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name: {self.name!r} is not a legal engine name")
+        if self.role not in get_args(Role):
+            raise ValueError(f"role: must be one of {', '.join(get_args(Role))}, not {self.role!r}")
         if self.device not in ("cpu", "cuda"):
             raise ValueError(f"device: must be 'cpu' or 'cuda', not {self.device!r}")
         if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
@@ -96,15 +107,17 @@ class EngineSpec:
                 raise ValueError(f"{name}: must not be negative, but is {getattr(self, name)}")
         if self.max_total_tokens is None and self.device == "cpu":
             raise ValueError("max_total_tokens: must be set for device 'cpu'")
-        _check_engine_args(self.engine_args)
+        _check_engine_args(
+            self.engine_args, CLOSED_REWARD_ARGUMENTS if self.role == "reward" else frozenset()
+        )
         object.__setattr__(self, "engine_args", dict(self.engine_args))
 
 
-def _check_engine_args(engine_args: Mapping[str, Any]) -> None:
+def _check_engine_args(engine_args: Mapping[str, Any], closed: frozenset[str]) -> None:
     for key in engine_args:
         if key in OWN_ARGUMENTS:
             raise ValueError(f"engine_args: set {key!r} through the field {OWN_ARGUMENTS[key]!r}")
-        if key in CLOSED_ARGUMENTS:
+        if key in CLOSED_ARGUMENTS | closed:
             raise ValueError(f"engine_args: {key!r} cannot be set")
         if key not in server_argument_names():
             raise ValueError(f"engine_args: SGLang has no argument {key!r}")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
+
+from engines.chat_template import compile_template
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -89,6 +89,13 @@ class ModelTokenizer:
         size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         return size
 
+    @property
+    def fingerprint(self) -> str:
+        """Equal for tokenizers whose ids mean the same."""
+        tokens = self._tokenizer.get_vocab(with_added_tokens=True)
+        by_id = sorted((number, token) for token, number in tokens.items())
+        return hashlib.sha256(json.dumps(by_id).encode()).hexdigest()
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text; special tokens in it count as such, and none are added."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
@@ -146,6 +153,62 @@ class ModelTokenizer:
             harmless = self.encode(self.render_chat(messages, **template_kwargs))
             self._refuse_more_special(ids, harmless)
         return ids
+
+    def encode_chat_parts(
+        self, messages: Sequence[Mapping[str, Any]], holes: Sequence[str], **template_kwargs: Any
+    ) -> tuple[tuple[int, ...], ...]:
+        """Token ids of what stands before, between and after `holes` in a rendered chat.
+
+        What is put into the holes, as ids of its own, can neither change what is around it nor be changed by
+        the template; so all that comes before a hole is the same ids whatever is put into it.
+
+        Args:
+            messages, template_kwargs: as in `render_chat`; not for texts from outside.
+            holes: texts, each of which must come just once, in this order.
+
+        Raises:
+            SpecialTokenInContent: text in them would have become one.
+            ChatTemplateError: a hole is missing, comes twice or out of order, or as `render_chat`.
+        """
+        for text in _texts([messages, template_kwargs]):
+            self._refuse_special(text)
+        rest = self.render_chat(messages, **template_kwargs)
+        parts = []
+        for hole in holes:
+            if rest.count(hole) != 1:
+                raise ChatTemplateError(f"the rendered chat has {hole!r} {rest.count(hole)} times, not once")
+            part, _, rest = rest.partition(hole)
+            parts.append(self.encode(part))
+        return (*parts, self.encode(rest))
+
+    def encode_data(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text from outside, none of which is special.
+
+        Raises:
+            SpecialTokenInContent: one would have been.
+        """
+        self._refuse_special(text)
+        ids = self.encode(text)
+        self._refuse_more_special(ids, ())
+        return ids
+
+    def encode_turn(self, content: str, **template_kwargs: Any) -> tuple[int, ...]:
+        """Token ids of a further user turn, from the end of the answer before it to where the next begins.
+
+        They start with what ends that answer, such as an end-of-turn token.
+
+        Raises:
+            SpecialTokenInContent: as `encode_chat`.
+            ChatTemplateError: the template refuses a second turn, or changes the first one for it.
+        """
+        mark = "\u2042 answer \u2042"
+        turns = [("user", "question"), ("assistant", mark), ("user", content)]
+        self._refuse_special(content)
+        text = self.render_chat([{"role": r, "content": c} for r, c in turns], **template_kwargs)
+        _, found, after = text.partition(mark)
+        if not found or mark in after or content.strip() not in after:
+            raise ChatTemplateError("the chat template does not put one turn after another")
+        return self.encode(after)
 
     def _refuse_special(self, text: str) -> None:
         forms = [text]
@@ -214,30 +277,4 @@ def _template(folder: Path, config: Mapping[str, Any]) -> Any:
         source = {entry["name"]: entry["template"] for entry in source}.get("default")
     if not isinstance(source, str):
         return None
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment.from_string(source)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
+    return compile_template(source)

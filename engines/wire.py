@@ -17,15 +17,21 @@ from engines.protocol import (
     EngineRefused,
     Finish,
     GenerateRequest,
+    Reward,
+    RewardRequest,
     ScoreRequest,
     Scores,
     Usage,
 )
 
-Operation: TypeAlias = tuple[str, int, GenerateRequest | ScoreRequest | None]
+Request: TypeAlias = GenerateRequest | ScoreRequest | RewardRequest
+
+Outcome: TypeAlias = Chunk | Scores | Reward | EngineError
+
+Operation: TypeAlias = tuple[str, int, Request | None]
 """("call", number, request) or ("abort", number, None)."""
 
-Report: TypeAlias = tuple[int, Chunk | Scores | EngineError]
+Report: TypeAlias = tuple[int, Outcome]
 """A call's number and what became of it."""
 
 
@@ -46,7 +52,7 @@ def unpack_reports(data: bytes) -> list[Report]:
     return [(number, _report(kind, values)) for number, kind, *values in rows]
 
 
-def _flat(what: Chunk | Scores | EngineError) -> tuple[Any, ...]:
+def _flat(what: Outcome) -> tuple[Any, ...]:
     if isinstance(what, Chunk):
         if what.finish is None:
             return ("tokens", what.token_ids, what.logprobs, what.top_logprobs)
@@ -62,6 +68,8 @@ def _flat(what: Chunk | Scores | EngineError) -> tuple[Any, ...]:
         )
     if isinstance(what, Scores):
         return ("scores", what.probabilities, _flat_usage(what.usage), what.engine_s)
+    if isinstance(what, Reward):
+        return ("reward", what.outputs, _flat_usage(what.usage), what.engine_s)
     if isinstance(what, EngineRefused):
         return ("refused", str(what), what.field)
     return ("lost" if isinstance(what, EngineLost) else "error", str(what))
@@ -73,7 +81,7 @@ def _flat_usage(usage: Usage | None) -> tuple[int, int, int] | None:
     return (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
 
 
-def _report(kind: str, values: list[Any]) -> Chunk | Scores | EngineError:
+def _report(kind: str, values: list[Any]) -> Outcome:
     match kind:
         case "tokens":
             return Chunk(*values)
@@ -84,6 +92,9 @@ def _report(kind: str, values: list[Any]) -> Chunk | Scores | EngineError:
         case "scores":
             probabilities, usage, seconds = values
             return Scores(probabilities, Usage(*usage), seconds)
+        case "reward":
+            outputs, usage, seconds = values
+            return Reward(outputs, Usage(*usage), seconds)
         case "refused":
             return EngineRefused(*values)
         case "lost":

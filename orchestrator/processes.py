@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import psutil
 
@@ -102,7 +103,7 @@ def _reap() -> None:
             pass
 
 
-async def end_task(task: asyncio.Task[None]) -> None:
+async def end_task(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait until it has ended."""
     while not task.done():
         # Again and again, since a library on the way may take a cancellation for a fault of its own.

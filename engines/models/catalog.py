@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,39 @@ class ProcessRewardForm:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardHeadForm:
+    """How a model with a reward head judges a prefix of a solution.
+
+    The prefix, without `strip` at its end, and `suffix` after it are what the head reads, at the last token.
+
+    Args:
+        activation: how the head's outputs become a score in 0..1: "sigmoid" of a logit, "identity" of what
+            was trained to lie there, "softmax" over all outputs.
+        output: which output it is.
+    """
+
+    suffix: str = ""
+    strip: str = ""
+    activation: Literal["sigmoid", "identity", "softmax"] = "sigmoid"
+    output: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFiles:
     """A prepared model.
 
     Args:
         path: its folder.
-        process_reward: how it judges prefixes, if it can.
+        process_reward: how it judges prefixes by label tokens, if it can.
+        reward_head: how it judges them by a reward head. Such a model can do nothing else, and is served
+            with the role "reward".
         thinking: the texts around its thinking, if it thinks aloud.
     """
 
     path: Path
     process_reward: ProcessRewardForm | None = None
     thinking: tuple[str, str] | None = None
+    reward_head: RewardHeadForm | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +75,31 @@ class InWheel:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """The trunk of the known model `base` under a reward head that says what the labels of `base` say.
+
+    With tied embeddings the difference of two labels' logits is linear in the last hidden state: its weights
+    are the difference of their two embeddings. So the sigmoid of this head at the suffix of the base's
+    process reward equals the base's score there.
+    """
+
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
 class KnownModel:
     """Where a model comes from, and what it must be in the end.
 
     Args:
-        files: SHA-256 of files, by name. Those not named here are checked by `greedy`.
+        files: SHA-256 of files, by name. Those not named here are checked by `greedy`, or are
+            copies of the base's.
         greedy: a user message, and the ids of the model's greedy answer to it, in float32.
     """
 
-    source: InRepository | InWheel
+    source: InRepository | InWheel | Derived
     files: Mapping[str, str]
     process_reward: ProcessRewardForm | None = None
+    reward_head: RewardHeadForm | None = None
     greedy: tuple[str, tuple[int, ...]] | None = None
 
 
@@ -79,6 +115,15 @@ KNOWN_MODELS: Mapping[str, KnownModel] = {
             "tokenizer_config.json": "cf00a327f49a895a1e870a9e28f7cebb7c92a0c1a6fdd0d8c511c5846b1f225e",
         },
         process_reward=ProcessRewardForm(suffix="<|judge|>", labels=("+", "-"), strip="\n"),
+    ),
+    "tiny-reasoner-prm": KnownModel(
+        source=Derived("tiny-reasoner"),
+        files={
+            "config.json": "06e534023c00be10a2ea6ff9a932305165fe85d8f3ec7fec267637513aa674e9",
+            "model.safetensors": "a108945d432c714eab302e2899798048e41d0265e80302c03561f853284965ea",
+            "tokenizer.json": "2565606f97628d85e5f0cdbdd4d515e15fcbbea5bc228b6b55c83851f6ff4a40",
+        },
+        reward_head=RewardHeadForm(suffix="<|judge|>", strip="\n"),
     ),
     "smollm2-135m-instruct": KnownModel(
         source=InWheel(

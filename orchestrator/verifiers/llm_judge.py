@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -75,6 +74,7 @@ class LlmJudge:
         self._pairwise = pairwise
         self._pick = pick
         self._thinking = thinking
+        self._engine: Engine | None = None  # one replica, which has the shared prefix in its cache
         self._shared_paid: set[str] = set()
 
     def most_tokens(self, prompt_tokens: int, new_tokens: int) -> int:
@@ -87,32 +87,38 @@ class LlmJudge:
         judge = self._pointwise
         try:
             asked = judge.open(subject.question).ask(self._answer(subject))
-            if isinstance(asked, Settled):
-                return Judgement(score=asked.score)
-            scores = await self._ask(asked, subject, subject.call_id)
-            score, reason = judge.read(scores.probabilities), ""
         except NotJudged as e:
             return Judgement(reason=f"{e.reason}: {e}")
+        if isinstance(asked, Settled):
+            return Judgement(score=asked.score)
+        scores = await self._ask(asked, subject, subject.call_id)
         paid = asked.own_tokens + self._shared("pointwise", asked)
+        try:
+            score, reason = judge.read(scores.probabilities), ""
+        except NotJudged as e:
+            score, reason = None, f"{e.reason}: {e}"
         return Judgement(score, None, paid, scores.usage, scores.engine_s, reason)
 
     async def compare(self, first: Subject, second: Subject) -> Judgement:
         judge = self._pairwise
         try:
             asked = judge.open(first.question).ask(self._answer(first), self._answer(second))
-            if isinstance(asked, Settled):
-                return Judgement(score=asked.score)
-            forward, backward = await asyncio.gather(
-                self._ask(asked.forward, first, f"{first.call_id}-ab"),
-                self._ask(asked.backward, first, f"{first.call_id}-ba"),
-            )
-            score = judge.read(forward.probabilities, backward.probabilities)
         except NotJudged as e:
             return Judgement(reason=f"{e.reason}: {e}")
+        if isinstance(asked, Settled):
+            return Judgement(score=asked.score)
+        # One after the other: sent together they would not find each other's prefix.
+        forward = await self._ask(asked.forward, first, f"{first.call_id}-ab")
+        backward = await self._ask(asked.backward, first, f"{first.call_id}-ba")
         paid = asked.own_tokens + self._shared("pairwise", asked.forward)
-        return Judgement(score=score, tokens=paid, usage=_sum(forward.usage, backward.usage))
+        try:
+            score, reason = judge.read(forward.probabilities, backward.probabilities), ""
+        except NotJudged as e:
+            score, reason = None, f"{e.reason}: {e}"
+        return Judgement(score=score, tokens=paid, usage=_sum(forward.usage, backward.usage), reason=reason)
 
     def _answer(self, subject: Subject) -> Answer:
+        # A search asks for complete answers and for steps it may go on from, never for a text cut short.
         return Answer(visible_text(subject.text, self._thinking))
 
     def _shared(self, kind: str, asked: Ask) -> int:
@@ -123,13 +129,14 @@ class LlmJudge:
         return asked.shared_tokens
 
     async def _ask(self, asked: Ask, subject: Subject, call_id: str) -> Scores:
-        engine = await self._pick()
-        if engine is None:
+        if self._engine is None or not await self._engine.ready():
+            self._engine = await self._pick()
+        if self._engine is None:
             raise EngineLost("no engine of the judge model is ready")
         request = ScoreRequest(
             call_id, asked.input_ids, asked.label_ids, cache_salt=subject.cache_salt, trace=subject.trace
         )
-        return await engine.score(request)
+        return await self._engine.score(request)
 
 
 def _sum(first: Usage, second: Usage) -> Usage:

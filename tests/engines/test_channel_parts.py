@@ -16,6 +16,8 @@ from engines.protocol import (
     EngineRefused,
     Finish,
     GenerateRequest,
+    Reward,
+    RewardRequest,
     Sampling,
     ScoreRequest,
     Scores,
@@ -33,6 +35,7 @@ def test_reports_cross_unchanged() -> None:
         (2, Chunk((), finish=Finish.ABORT, usage=USAGE, engine_s=0.5)),
         (3, Chunk((5,), finish=Finish.STOP, matched_stop="\n", usage=USAGE)),
         (4, Scores((0.25, 0.75), USAGE, 0.1)),
+        (5, Reward((-3.5, 0.25), USAGE, 0.1)),
     ]
     assert unpack_reports(pack_reports(reports)) == reports
 
@@ -51,9 +54,16 @@ def test_operations_cross_unchanged() -> None:
     operations: list[Operation] = [
         ("call", 1, generate),
         ("call", 2, ScoreRequest("b", (1,), (2, 3))),
+        ("call", 3, RewardRequest("c", (1, 2), "salt")),
         ("abort", 1, None),
     ]
     assert unpack_operations(pack_operations(operations)) == operations
+
+
+def test_the_value_of_a_head_with_several_outputs_is_not_guessed() -> None:
+    assert Reward((0.25,), USAGE).value == 0.25
+    with pytest.raises(ValueError, match="2 outputs"):
+        _ = Reward((0.25, 0.75), USAGE).value
 
 
 async def test_first_chunks_and_ends_leave_at_once_and_what_lies_between_is_gathered() -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors import deserialize
 
 from engines.models import KNOWN_MODELS, ModelPreparationError, prepare
 from engines.models.catalog import InRepository, KnownModel
+from engines.models.reward_head import derive
 from engines.tokenizer import ModelTokenizer
 
 NAME = "tiny-reasoner"
@@ -70,8 +74,41 @@ def test_wrong_contents_are_refused_and_leave_nothing_behind(
     assert [p.name for p in tmp_path.iterdir()] == [".forged.lock"]
 
 
+def test_a_derived_model_comes_with_its_base_and_a_head_between_two_labels(tmp_path: Path) -> None:
+    files = prepare("tiny-reasoner-prm", tmp_path)
+    assert files.process_reward is None
+    assert files.reward_head is not None
+    base = prepare(NAME, tmp_path)
+    derived, original = (
+        dict(deserialize((folder / "model.safetensors").read_bytes()))  # type: ignore[no-untyped-call]
+        for folder in (files.path, base.path)
+    )
+    head = derived.pop("score.weight")
+    assert derived == original
+    assert (head["dtype"], head["shape"]) == ("F32", [1, 128])
+    tokenizer = ModelTokenizer(files.path)
+    embedding = np.frombuffer(original["model.embed_tokens.weight"]["data"], "<u2").reshape(-1, 128)
+    right, wrong = ((embedding[tokenizer.token_id(t)].astype("<u4") << 16).view("<f4") for t in "+-")
+    assert np.array_equal(np.frombuffer(head["data"], "<f4"), right - wrong)
+    config = json.loads((files.path / "config.json").read_text())
+    assert (config["architectures"], config["num_labels"]) == (["LlamaForSequenceClassification"], 1)
+
+
+def test_a_model_from_which_no_head_can_be_derived_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(prepare(NAME, tmp_path).path, base)
+    target = tmp_path / "target"
+    target.mkdir()
+    with pytest.raises(ValueError, match="not one token"):
+        derive(base, target, ("+", "++"))
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    with pytest.raises(ValueError, match="tied"):
+        derive(base, target, ("+", "-"))
+
+
 def test_an_unknown_model_is_refused_with_the_known_names(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"smollm2-135m-instruct, tiny-reasoner"):
+    with pytest.raises(ValueError, match=r"smollm2-135m-instruct, tiny-reasoner, tiny-reasoner-prm"):
         prepare("gpt-5", tmp_path)
 
 

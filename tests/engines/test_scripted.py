@@ -7,10 +7,12 @@ import pytest
 
 from engines.protocol import (
     Chunk,
+    EngineError,
     EngineLost,
     EngineRefused,
     Finish,
     GenerateRequest,
+    RewardRequest,
     Sampling,
     ScoreRequest,
     Usage,
@@ -128,3 +130,68 @@ async def test_scores_are_normalised_over_the_labels() -> None:
     scores = await engine.score(ScoreRequest("s", (1, 2), (7, 8)))
     assert scores.probabilities == (0.75, 0.25)
     assert scores.usage == Usage(2, 0, 1)
+
+
+def summed(ids: tuple[int, ...]) -> list[float]:
+    return [float(sum(ids))]
+
+
+async def test_rewards_follow_their_script_and_share_prefixes_within_a_salt() -> None:
+    engine = ScriptedEngine(reward=summed)
+    first = await engine.reward(RewardRequest("a", (1, 2, 3), "x"))
+    again = await engine.reward(RewardRequest("b", (1, 2, 3, 4), "x"))
+    other = await engine.reward(RewardRequest("c", (1, 2, 3, 4), "y"))
+    assert (first.value, again.value) == (6.0, 10.0)
+    assert (first.usage, again.usage, other.usage) == (Usage(3, 0, 0), Usage(4, 3, 0), Usage(4, 0, 0))
+    assert [request.call_id for request in engine.reward_requests] == ["a", "b", "c"]
+    assert (await engine.info()).role == "reward"
+
+
+async def test_case_33_rewards_that_overlap_belong_to_their_own_prompts() -> None:
+    gate = asyncio.Event()
+
+    async def pause(_: float) -> None:
+        await gate.wait()
+
+    engine = ScriptedEngine(reward=summed, pause=pause)
+    requests = [RewardRequest(f"r{n}", tuple(range(n + 1))) for n in range(6)]
+    tasks = [asyncio.create_task(engine.reward(request)) for request in requests]
+    await asyncio.sleep(0)
+    assert len(engine.running) == 6
+    gate.set()
+    assert [reward.value for reward in await asyncio.gather(*tasks)] == [0.0, 1.0, 3.0, 6.0, 10.0, 15.0]
+
+
+async def test_an_engine_refuses_the_calls_of_the_other_role() -> None:
+    head, policy = ScriptedEngine(reward=summed), ScriptedEngine(count_up)
+    with pytest.raises(EngineRefused) as refused:
+        await head.score(ScoreRequest("s", (1, 2), (7, 8)))
+    assert refused.value.field == "role"
+    with pytest.raises(EngineRefused) as refused:
+        await collect(head, request("g"))
+    assert refused.value.field == "role"
+    with pytest.raises(EngineRefused) as refused:
+        await policy.reward(RewardRequest("r", (1, 2)))
+    assert refused.value.field == "role"
+
+
+async def test_a_reward_fails_as_scripted_and_when_it_is_aborted() -> None:
+    plan = [Behaviour(lost_after=0), Behaviour(refuse="input_ids"), Behaviour(hang_after=0)]
+    engine = ScriptedEngine(reward=summed, behave=lambda _, number: plan[number])
+    with pytest.raises(EngineLost):
+        await engine.reward(RewardRequest("a", (1,)))
+    with pytest.raises(EngineRefused):
+        await engine.reward(RewardRequest("b", (1,)))
+    task = asyncio.create_task(engine.reward(RewardRequest("c", (1,))))
+    await asyncio.sleep(0)
+    await engine.abort(["c"])
+    with pytest.raises(EngineError, match="aborted"):
+        await task
+    assert engine.running == ()
+
+
+def test_a_scripted_engine_has_just_one_role() -> None:
+    with pytest.raises(ValueError, match="either a script or rewards"):
+        ScriptedEngine()
+    with pytest.raises(ValueError, match="either a script or rewards"):
+        ScriptedEngine(count_up, reward=summed)

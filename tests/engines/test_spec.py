@@ -15,6 +15,9 @@ SOUND: dict[str, Any] = {"name": "tiny", "model_path": "/models/tiny", "max_tota
     [
         ({"name": "a b"}, "name"),
         ({"name": ""}, "name"),
+        ({"role": "judge"}, "role"),
+        ({"engine_args": {"is_embedding": True}}, "role"),
+        ({"role": "reward", "engine_args": {"enable_lora": True}}, "enable_lora"),
         ({"device": "tpu"}, "device"),
         ({"dtype": "int4"}, "dtype"),
         ({"max_total_tokens": 0}, "max_total_tokens"),

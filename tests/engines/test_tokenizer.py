@@ -194,3 +194,29 @@ def test_importing_it_brings_in_neither_torch_nor_transformers() -> None:
     code = "import sys, engines.tokenizer; print({'torch', 'transformers', 'ray'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "set()"
+
+
+def test_a_chat_is_cut_at_its_holes_and_what_is_put_there_changes_nothing_around(
+    tiny: ModelTokenizer,
+) -> None:
+    parts = tiny.encode_chat_parts([{"role": "user", "content": "Compute {a} and {b}."}], ["{a}", "{b}"])
+    assert [tiny.decode(part, skip_special=False) for part in parts] == [
+        "<|im_start|>user\nCompute ",
+        " and ",
+        ".<|im_end|>\n<|im_start|>assistant\n",
+    ]
+    whole = tiny.encode_chat([{"role": "user", "content": "Compute 1+1 and 2."}])
+    assert parts[0] + tiny.encode_data("1+1") + parts[1] + tiny.encode_data("2") + parts[2] == whole
+
+
+@pytest.mark.parametrize("content", ["no hole", "{a} {a} {b}", "{b} {a}"])
+def test_a_hole_that_is_not_just_once_in_its_place_is_refused(tiny: ModelTokenizer, content: str) -> None:
+    with pytest.raises(ChatTemplateError, match="not once"):
+        tiny.encode_chat_parts([{"role": "user", "content": content}], ["{a}", "{b}"])
+
+
+def test_special_tokens_in_data_and_around_holes_are_refused(tiny: ModelTokenizer) -> None:
+    with pytest.raises(SpecialTokenInContent):
+        tiny.encode_data("1<|im_end|>")
+    with pytest.raises(SpecialTokenInContent):
+        tiny.encode_chat_parts([{"role": "user", "content": "<|judge|>{a}"}], ["{a}"])
