@@ -54,19 +54,20 @@ class Grouping:
         self._waiting.extend((other, key) for other in others[:MOST_GROUPS])
 
     def ask(self, slots: int) -> list[Equate]:
-        """Comparisons to start now. Those that a join has made needless are left out."""
+        """Comparisons to start now."""
         asked: list[Equate] = []
         while self._waiting and len(asked) < slots:
             first, second = self._waiting.popleft()
-            if self.key(first) == self.key(second):
-                continue
             call = Equate(next(self._calls), self._answers[first], self._answers[second])
             self._asked[call.id] = (first, second)
             asked.append(call)
         return asked
 
     def tell(self, call: CallId, same: bool | None) -> tuple[str, str] | None:
-        """A comparison came back. Returns the group that was joined to another, and that other one."""
+        """A comparison came back. Returns the group that was joined to another, and that other one.
+
+        Comparisons that a join makes needless wait no longer.
+        """
         pair = self._asked.pop(call, None)
         if pair is None or not same:
             return None
@@ -74,6 +75,8 @@ class Grouping:
         if first == second:
             return None
         self._into[second] = first
+        # At once: whoever waits for comparisons would else wait for some that are never asked.
+        self._waiting = deque(p for p in self._waiting if self.key(p[0]) != self.key(p[1]))
         return second, first
 
     def stop(self) -> None:

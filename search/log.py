@@ -8,91 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
 
-from search.codec import decode, encode
-from search.contract import (
-    Branch,
-    Call,
-    CallId,
-    Candidate,
-    Check,
-    Checked,
-    Chunk,
-    Compare,
-    Compared,
-    Costs,
-    Equate,
-    Equated,
-    Event,
-    Failed,
-    Generate,
-    Generated,
-    Room,
-    Score,
-    Scored,
-    Search,
-)
-from search.ground import NO_PHRASES, Phrase
+from search.contract import Branch, Call, CallId, Candidate, Event, Room, Search
+from search.log_entries import Asked, Entry, Header, Released, Told
+from search.log_lines import entry_of, entry_row, header_of, header_row, line_of
 from search.registry import TECHNIQUES, Technique
-from search.sample import SampleLimits
 from search.tree import Tree
 
+__all__ = [
+    "FORMAT",
+    "Asked",
+    "Entry",
+    "EventLog",
+    "Header",
+    "Recorder",
+    "Released",
+    "ReplayMismatch",
+    "Told",
+    "build",
+    "record",
+    "replay",
+]
+
 FORMAT = 3
-_CALLS: Mapping[str, type[Any]] = {
-    "generate": Generate,
-    "score": Score,
-    "check": Check,
-    "compare": Compare,
-    "equate": Equate,
-}
-_EVENTS: Mapping[str, type[Any]] = {
-    "chunk": Chunk,
-    "generated": Generated,
-    "scored": Scored,
-    "checked": Checked,
-    "compared": Compared,
-    "equated": Equated,
-    "failed": Failed,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """All that a search is built from."""
-
-    technique: str
-    params: Any
-    limits: SampleLimits
-    costs: Costs
-    seed: int
-    prompt_ids: tuple[int, ...]
-    phrases: Mapping[str, Phrase] = field(default_factory=lambda: NO_PHRASES)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The search was asked within `room` and answered with `calls`."""
-
-    room: Room
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The search was told `event` and gave `cancels` back."""
-
-    event: Event
-    cancels: tuple[CallId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """The search was told that its KV is gone."""
-
-
-Entry: TypeAlias = Asked | Told | Released
+"""Of the lines; a log of another one is refused."""
 
 
 class ReplayMismatch(Exception):
@@ -136,9 +76,9 @@ class EventLog:
 
         The same log always gives the same bytes.
         """
-        header = {"format": FORMAT, "max_entries": self.max_entries, **_header_out(self.header)}
-        lines = [_line(header), *(_line(_entry_out(e)) for e in self.entries)]
-        return [*lines, _line({"truncated": True})] if self.truncated else lines
+        header = {"format": FORMAT, "max_entries": self.max_entries, **header_row(self.header)}
+        lines = [line_of(header), *(line_of(entry_row(e)) for e in self.entries)]
+        return [*lines, line_of({"truncated": True})] if self.truncated else lines
 
     @classmethod
     def from_lines(cls, lines: Iterable[str], techniques: Mapping[str, Technique] = TECHNIQUES) -> EventLog:
@@ -151,15 +91,15 @@ class EventLog:
         if not rows or not isinstance(rows[0], dict) or rows[0].get("format") != FORMAT:
             raise ValueError(f"not an event log of format {FORMAT}")
         try:
-            log = cls(_header_in(rows[0], techniques), int(rows[0]["max_entries"]))
+            log = cls(header_of(rows[0], techniques), int(rows[0]["max_entries"]))
             for row in rows[1:]:
                 if log.truncated:
                     raise ValueError("entries after the end of a truncated log")
                 if row == {"truncated": True}:
                     log.truncated = True
                 else:
-                    log.entries.append(_entry_in(row))
-        except (KeyError, TypeError) as e:
+                    log.entries.append(entry_of(row))
+        except (AttributeError, KeyError, TypeError) as e:
             raise ValueError(f"malformed event log: {e!r}") from e
         return log
 
@@ -254,55 +194,3 @@ def _release(search: Search, number: int) -> None:
         search.release()
     except RuntimeError as e:
         raise ReplayMismatch(number, "nothing in flight", str(e)) from e
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def _entry_out(entry: Entry) -> dict[str, Any]:
-    if isinstance(entry, Asked):
-        return {"ask": encode(entry.room), "calls": [_tagged(c, _CALLS) for c in entry.calls]}
-    if isinstance(entry, Released):
-        return {"release": True}
-    return {"tell": _tagged(entry.event, _EVENTS), "cancel": list(entry.cancels)}
-
-
-def _entry_in(row: Mapping[str, Any]) -> Entry:
-    if "ask" in row:
-        return Asked(decode(Room, row["ask"]), tuple(_untagged(c, _CALLS) for c in row["calls"]))
-    if row == {"release": True}:
-        return Released()
-    return Told(_untagged(row["tell"], _EVENTS), tuple(int(c) for c in row["cancel"]))
-
-
-def _header_out(header: Header) -> dict[str, Any]:
-    row: dict[str, Any] = encode(replace(header, phrases=NO_PHRASES))
-    return row | {"phrases": {name: encode(phrase) for name, phrase in header.phrases.items()}}
-
-
-def _header_in(row: Mapping[str, Any], techniques: Mapping[str, Technique]) -> Header:
-    name = row["technique"]
-    if name not in techniques:
-        raise ValueError(f"unknown technique {name!r}")
-    params = decode(techniques[name].params_type, row["params"])
-    techniques[name].check(params)
-    return Header(
-        technique=name,
-        params=params,
-        limits=decode(SampleLimits, row["limits"]),
-        costs=decode(Costs, row["costs"]),
-        seed=int(row["seed"]),
-        prompt_ids=tuple(int(t) for t in row["prompt_ids"]),
-        phrases={name: decode(Phrase, phrase) for name, phrase in row["phrases"].items()},
-    )
-
-
-def _tagged(value: Any, kinds: Mapping[str, type[Any]]) -> dict[str, Any]:
-    kind = next(k for k, t in kinds.items() if type(value) is t)
-    return {"kind": kind, **encode(value)}
-
-
-def _untagged(row: Mapping[str, Any], kinds: Mapping[str, type[Any]]) -> Any:
-    fields = dict(row)
-    return decode(kinds[fields.pop("kind")], fields)

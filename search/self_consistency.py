@@ -207,8 +207,8 @@ class SelfConsistency(SampleSearch):
     def _choose(self) -> Candidate | None:
         standing = self._standing
         if standing is None:
-            refused = self._params.tool_vote == "refuse"
-            texts = [s for s in self._complete if not (refused and s.calls_tools)]
+            # Calls that are no majority, or are refused, are not the answer, even where no text has one.
+            texts = [s for s in self._complete if not s.calls_tools]
             if not texts:
                 return None
             sample = first_by_visibility(texts)
@@ -257,6 +257,11 @@ class SelfConsistency(SampleSearch):
             needed = least_votes(tuple(self._rules.values()), self._ballot, coming, rollout.remaining)
             width = min(width, needed - scoring)
         rollout.width = width
+
+    def _fate_of(self, sample: Sample) -> tuple[str, str]:
+        fate, reason = super()._fate_of(sample)
+        refused = sample.calls_tools and self._params.tool_vote == "refuse"
+        return fate, "it calls tools, which is refused here" if refused else reason
 
     def _fate(self, sample: Sample, chosen: Candidate) -> tuple[str, str]:
         if sample.key == chosen.key:

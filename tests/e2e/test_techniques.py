@@ -53,7 +53,8 @@ def test_a_technique_answers_on_the_real_engine_with_a_receipt_that_adds_up(serv
         assert answer["answer"] == ANSWER
     tokens = answer["receipt"]["tokens"]
     assert tokens["charged"] == tokens["prompt"] + tokens["generated"] + tokens["verifier"]
-    assert sum(b["tokens"] for b in answer["receipt"]["branches"]) == tokens["generated"]
+    listed = sum(b["tokens"] for b in answer["receipt"]["branches"])
+    assert listed + tokens["after_stop"] == tokens["generated"]
     search = replay(EventLog.from_lines(answer["log"].splitlines()))
     best = search.best()
     assert best is not None
@@ -93,11 +94,12 @@ def test_a_language_model_judges_answers_alone_and_in_pairs(server: Live, by: st
         model="smollm2-135m-instruct",
         query="Name a colour. One word.",
         technique="best_of_n",
-        params={"n": 3, "by": by},
+        params={"n": 8, "by": by},
         verifiers=[{"kind": "judge"}],
+        sampling={"regex": "(red|blue|green|yellow|black|white)", "temperature": 1.5},
         max_new_tokens=16,
     )
-    assert answer["status"] in ("completed", "partial")
+    assert answer["status"] == "completed"
     tokens = answer["receipt"]["tokens"]
     assert tokens["verifier"] > 50, "the judge's own prompt is paid for"
     assert answer["receipt"]["calls"]["failed"] == 0

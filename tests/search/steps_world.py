@@ -91,3 +91,19 @@ class StepWorld(World):
         if step == self.depth - 1 and not self.endless:
             return f"\\boxed{{{''.join(map(str, choices)) if any(choices) else 7}}}"
         return "\n"
+
+
+@dataclass
+class EarlyWorld(StepWorld):
+    """A first step that chose 0 is a complete answer."""
+
+    def written(self, search: Search, call: Generate) -> Event:
+        done = search.tree.path_tokens(call.node) - search.tree.prompt_tokens
+        if done == self.length and self.chosen(search, call.node) == [0]:
+            return Generated(call.id, "stop")
+        return super().written(search, call)
+
+    def piece(self, at: int, step: int, choices: Sequence[int]) -> str:
+        if step == 0 and at == self.length - 1 and list(choices) == [0]:
+            return "\\boxed{7}"
+        return super().piece(at, step, choices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -10,8 +11,10 @@ from search.beam import Beam, BeamParams
 from search.contract import Costs, Generate
 from search.ground import Ground
 from search.sample import SampleLimits
+from search.step import Step, StepState
 from tests.search.drive import PROMPT
 from tests.search.steps_world import STEP_LIMITS, StepWorld
+from tests.search.tree_searches import steps_of
 
 COSTS = Costs(score_tokens=2)
 
@@ -40,6 +43,22 @@ def test_never_more_than_width_steps_of_a_depth_are_gone_on_from() -> None:
         if step.parent is not None:
             parents.setdefault(step.depth, set()).add(step.parent.index)
     assert max(map(len, parents.values())) <= 2
+
+
+def test_the_last_one_of_a_depth_finds_a_place_if_it_is_among_the_best() -> None:
+    search = beam(width=2, expand=3)
+    scores = itertools.count(1)  # the later the better
+    w = world(depth=3, choices=9, worth=lambda chosen: next(scores) / 1000)
+
+    def first_steps() -> list[Step]:
+        return [s for s in steps_of(search) if s.depth == 0]
+
+    w.run(search, until=lambda: sum(s.ended for s in first_steps()) == 6)
+    last = max(first_steps(), key=search.value)
+    assert last.state is StepState.OPEN
+    assert search._demand.wants(last) or last.children
+    w.run(search)
+    assert len([s for s in first_steps() if s.children]) == 2
 
 
 def test_it_does_not_wait_for_its_slowest_sibling() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from search.contract import Generate
 from search.dvts import DvtsParams
+from search.step import StepState
 from tests.search.tree_searches import SMALL, steps_of, world
 
 
@@ -48,9 +49,10 @@ def test_a_slow_subtree_does_not_hold_up_the_others() -> None:
 
 
 def test_a_first_step_that_failed_is_drawn_again_for_its_own_subtree() -> None:
-    search = SMALL["dvts"](subtrees=3, expand=1, max_retries=2)
-    world(depth=3, fails=lambda call, n: isinstance(call, Generate) and n < 2).run(search)
-    assert sum(s.finished for s in steps_of(search)) == 3
+    search = SMALL["dvts"](subtrees=2, expand=2, max_retries=2)
+    world(depth=3, fails=lambda call, n: isinstance(call, Generate) and call.node in (3, 4)).run(search)
+    assert sum(s.state is StepState.FAILED for s in steps_of(search)) == 2
+    assert sum(s.finished for s in steps_of(search)) == 4
 
 
 @pytest.mark.parametrize("field", ["subtrees", "expand", "max_depth"])

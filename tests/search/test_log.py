@@ -144,6 +144,11 @@ def test_a_release_while_calls_are_in_flight_is_neither_done_nor_recorded_and_is
 GOOD = EventLog(header(), 10).to_lines()[0]
 
 
+def with_a_list_as(name: str) -> str:
+    """The header with a list where it has an object."""
+    return json.dumps(json.loads(GOOD) | {name: []})
+
+
 @pytest.mark.parametrize(
     "lines",
     [
@@ -154,6 +159,9 @@ GOOD = EventLog(header(), 10).to_lines()[0]
         [GOOD.replace("best_of_n", "magic")],
         [GOOD.replace('"n":16', '"n":0')],
         [GOOD.replace('"n":16', '"m":16')],
+        [with_a_list_as("phrases")],
+        [with_a_list_as("limits")],
+        [with_a_list_as("params")],
         [GOOD, '{"tell":{"kind":"rumour"},"cancel":[]}'],
         [GOOD, '{"tell":{"kind":"failed","call":1},"cancel":[]}'],
         [GOOD, "7"],

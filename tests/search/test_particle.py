@@ -15,7 +15,8 @@ from search.particle import ParticleParams, systematic
 from search.step import StepState
 from search.stepwise import StepSearch
 from tests.search.profile import EXAMPLES
-from tests.search.tree_searches import SMALL, ground, steps_of, world
+from tests.search.steps_world import EarlyWorld
+from tests.search.tree_searches import COSTS, SMALL, ground, steps_of, world
 
 WEIGHTS = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=30)
 
@@ -77,6 +78,15 @@ def test_a_good_path_is_gone_on_from_more_often() -> None:
             kids[search.value(step)].append(len(step.children))
     good, bad = (sum(k) / len(k) for k in (kids[0.9], kids[0.2]))
     assert good > 4 * bad
+
+
+def test_a_path_that_ends_keeps_its_place() -> None:
+    search = SMALL["particle"](particles=12)
+    EarlyWorld([], costs=COSTS, depth=4, choices=2).run(search)
+    steps = Counter(s.depth for s in steps_of(search))
+    ended = sum(s.finished for s in steps_of(search) if s.depth == 0)
+    assert 0 < ended < 12
+    assert steps == {0: 12, 1: 12 - ended, 2: 12 - ended, 3: 12 - ended}
 
 
 def test_a_lost_path_leaves_its_place_to_the_others() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from search.contract import Generate
 from search.rebase import RebaseParams
 from tests.search.profile import EXAMPLES
-from tests.search.tree_searches import SMALL, ground, steps_of, world
+from tests.search.steps_world import EarlyWorld
+from tests.search.tree_searches import COSTS, SMALL, ground, steps_of, world
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 33])
@@ -51,8 +52,11 @@ def test_a_step_goes_on_while_its_siblings_are_still_out() -> None:
 
 def test_paths_that_ended_are_taken_out_of_the_budget() -> None:
     search = SMALL["rebase"](n=12)
-    world(depth=3, choices=2, rng=random.Random(4)).run(search)
-    assert sum(s.finished for s in steps_of(search)) == 12
+    EarlyWorld([], costs=COSTS, depth=4, choices=2).run(search)
+    depths = Counter(s.depth for s in steps_of(search))
+    ended = sum(s.finished for s in steps_of(search) if s.depth == 0)
+    assert 0 < ended < 12
+    assert depths == {0: 12, 1: 12 - ended, 2: 12 - ended, 3: 12 - ended}
 
 
 @settings(derandomize=True, deadline=None, max_examples=max(1, EXAMPLES // 4))

@@ -44,6 +44,7 @@ NAMES = {
     ParticleParams: "particle",
 }
 AMPLE = 100_000
+CONTEXT = 90
 CLOSE = Phrase((7, 8), "</think>\n")
 
 
@@ -79,7 +80,7 @@ class Case:
     def header(self) -> Header:
         limits = SampleLimits(
             max_new_tokens=self.limit,
-            context_tokens=len(PROMPT) + 90,
+            context_tokens=len(PROMPT) + CONTEXT,
             thinking=ThinkingMarkers(),
             whole=self.whole,
             step_ends=("\n",),
@@ -184,11 +185,11 @@ CASES = st.builds(
     seed=st.integers(0, 2**32),
     depth=st.integers(1, 4),
     choices=st.integers(1, 3),
-    length=st.integers(1, 6),
+    length=st.integers(1, 6) | st.just(18),
     endless=st.sampled_from([False, False, False, True]),
     failing=st.sampled_from([0, 0, 2, 8, 16]),
     tokens=TIGHT,
-    kv_tokens=TIGHT,
+    kv_tokens=TIGHT | st.just(CONTEXT),
     slots=st.integers(1, 20),
     score_tokens=st.sampled_from([0, 1, 7]),
     squeeze=st.booleans(),
@@ -211,7 +212,7 @@ def run(case: Case) -> None:
 def check(case: Case, search: Search, world: TreeWorld) -> None:
     branches = search.branches()
     assert sum(b.tokens for b in branches) == search.tree.generated_tokens
-    if case.tokens == AMPLE and case.kv_tokens == AMPLE:
+    if case.tokens == AMPLE and case.kv_tokens >= min(case.limit, CONTEXT):
         assert search.finished
     if search.finished:
         assert search.tree.live_tokens in (0, len(PROMPT))

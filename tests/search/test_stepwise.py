@@ -19,7 +19,7 @@ from search.segments import THINK_CLOSE
 from search.step import StepState
 from search.stepwise import StepSearch
 from tests.search.drive import PROMPT
-from tests.search.steps_world import STEP_LIMITS, StepWorld
+from tests.search.steps_world import STEP_LIMITS, EarlyWorld, StepWorld
 from tests.search.tree_searches import COSTS, SMALL, ground, steps_of, world
 
 EVERY = pytest.mark.parametrize("make", SMALL.values(), ids=SMALL)
@@ -43,22 +43,6 @@ def test_case_28_a_path_that_ends_early_stays_in_the_final_choice(make: Make) ->
     best = search.best()
     assert best is not None
     assert (best.complete, best.answer) == (True, "7")
-
-
-@dataclass
-class EarlyWorld(StepWorld):
-    """A first step that chose 0 is a complete answer."""
-
-    def written(self, search: Search, call: Generate) -> Event:
-        done = search.tree.path_tokens(call.node) - search.tree.prompt_tokens
-        if done == self.length and self.chosen(search, call.node) == [0]:
-            return Generated(call.id, "stop")
-        return super().written(search, call)
-
-    def piece(self, at: int, step: int, choices: Any) -> str:
-        if step == 0 and at == self.length - 1 and choices == [0]:
-            return "\\boxed{7}"
-        return super().piece(at, step, choices)
 
 
 @EVERY
@@ -150,6 +134,73 @@ def test_all_its_kv_may_be_dropped_at_any_moment(make: Make) -> None:
     assert best.complete
 
 
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize(
+    ("reduction", "score"), [("product", 0.9**4), ("min", 0.9), ("mean", 0.9), ("last", 0.9)]
+)
+@pytest.mark.parametrize("name", ["dvts", "rebase", "particle"])
+def test_a_twin_has_the_score_of_its_first_reduced_once(
+    name: str, reduction: str, score: float, slots: int
+) -> None:
+    search = SMALL[name](reduction=reduction)
+    world(depth=4, choices=1, slots=slots).run(search)
+    scores_of_answers = [b.score for b in search.branches() if b.answer is not None]
+    assert len(scores_of_answers) > 4
+    assert scores_of_answers == pytest.approx([score] * len(scores_of_answers))
+
+
+def test_a_finished_answer_is_never_pruned_and_a_twin_of_a_pruned_step_is_scored_itself() -> None:
+    search, w = SMALL["rebase"](n=3), world(depth=1, choices=1)
+    write_all(search, w)
+    assert [s.finished for s in steps_of(search)] == [True] * 3
+    assert search._stepper.prune(steps_of(search), "given up") == []
+    w.run(search)
+    assert [b.fate for b in search.branches()].count("agreed") == 2
+
+    search, w = SMALL["rebase"](n=3), world(depth=2, choices=1)
+    write_all(search, w)
+    first, *others = steps_of(search)
+    assert [s.state for s in (first, *others)] == [StepState.SCORING] * 3
+    asked = first.call
+    cancels = search._stepper.prune([first], "given up")
+    assert cancels == [asked]
+    for call in cancels:
+        del w.in_flight[call]
+    w.run(search, until=lambda: all(s.ended for s in steps_of(search)[:3]))
+    assert [s.state for s in (first, *others)] == [StepState.PRUNED, StepState.OPEN, StepState.OPEN]
+    assert all(s.score == 0.9 for s in others)
+
+
+def write_all(search: StepSearch, w: StepWorld) -> None:
+    """Let all that is being written end, and nothing be scored."""
+    while True:
+        w.ask(search)
+        writing = [c for c in w.in_flight.values() if isinstance(c, Generate)]
+        if not writing:
+            return
+        w.tell(search, w.event_of(search, writing[0]))
+
+
+def test_the_kv_of_a_path_that_ended_is_let_go_of() -> None:
+    search, w = SMALL["particle"](particles=2), world(depth=4)
+    w.run(search, until=lambda: sum(s.state is StepState.COMPLETE for s in steps_of(search)) == 1)
+    assert not search.finished
+    assert search.tree.live_tokens <= len(PROMPT) + 4 * 3
+
+
+def test_tokens_of_thinking_are_none_of_the_step_that_answers() -> None:
+    """Thinking that is longer than a step may be leaves the answer its step, in however many slices."""
+    limits = replace(THINKING, step_tokens=5)
+    search = SMALL["rebase"](ground(limits, phrases=CLOSE), n=1)
+    w = AnswerWorld([], costs=COSTS, kv_tokens=len(PROMPT) + 1000)
+    w.run(search)
+    best = search.best()
+    assert best is not None
+    assert best.complete
+    texts = [search.tree.path_text(s.nodes[-1]) for s in steps_of(search)]
+    assert texts[0].endswith("</think>\nw w w w w ")
+
+
 @dataclass
 class ThinkingWorld(StepWorld):
     """A model that begins with thinking and would never end it by itself."""
@@ -171,6 +222,19 @@ class ThinkingWorld(StepWorld):
 
     def chosen(self, search: Search, node: int) -> list[int]:
         return []
+
+
+@dataclass
+class AnswerWorld(ThinkingWorld):
+    """Its answer is 12 words, two tokens a call at the most, and then a box."""
+
+    def written(self, search: Search, call: Generate) -> Event:
+        _, closed, answer = search.tree.path_text(call.node).partition("</think>\n")
+        if not closed or len(answer) >= 24:
+            return super().written(search, call)
+        if self.left[call.id] == 0 or len(search.tree[call.node].token_ids) == 2:
+            return Generated(call.id, "length")
+        return Chunk(call.id, (8,), "w ")
 
 
 DEEP = replace(STEP_LIMITS, max_new_tokens=400)

@@ -74,6 +74,13 @@ def test_texts_without_an_answer_count_against_calls() -> None:
     assert answer(run([calls("Oslo"), calls("Oslo"), prose, prose, says("7")])) == "7"
 
 
+@pytest.mark.parametrize("tool_vote", ["majority", "refuse"])
+def test_a_call_that_is_no_majority_is_not_the_answer_where_no_other_text_has_one(tool_vote: str) -> None:
+    prose = Script(("a long text of more than one short line, ", "and no final answer in it"))
+    search = run([calls("Oslo"), prose], tool_vote=tool_vote)
+    assert [b.fate for b in search.branches()] == ["outvoted", "chosen"]
+
+
 @pytest.mark.parametrize("give_up_after", [2, 9])
 def test_case_37_a_set_that_only_calls_tools_and_may_not_ends_without_an_answer(give_up_after: int) -> None:
     search = run(
@@ -81,12 +88,15 @@ def test_case_37_a_set_that_only_calls_tools_and_may_not_ends_without_an_answer(
     )
     assert search.stop_reason == "tool_calls_without_strategy"
     assert search.best() is None
+    assert search.branches()[0].reason == "it calls tools, which is refused here"
 
 
 def test_refused_calls_have_no_vote_beside_answers() -> None:
     search = run([calls("Oslo"), calls("Oslo"), says("7")], tool_vote="refuse")
     assert answer(search) == "7"
     assert search.stop_reason == "all_done"
+    branch = search.branches()[0]
+    assert (branch.fate, branch.reason) == ("outvoted", "it calls tools, which is refused here")
 
 
 def test_a_half_written_call_is_no_call() -> None:
