@@ -1,7 +1,7 @@
 # Two commands do all the set-up they need: `make run` and `make test`.
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint unit e2e demo bench-overhead bench-stop clean
+.PHONY: help setup run test lint unit e2e demo bench-overhead bench-stop bench-search bench-peers fuzz clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -36,6 +36,17 @@ bench-overhead: setup  ## REST against the raw engine; what the orchestrator add
 
 bench-stop: setup      ## self-consistency with the stop against a fixed 16, on held-out problems
 	@$(BIN)/python -m infra.bench.stop
+
+bench-search: setup    ## every technique: accuracy against total tokens; the promises of the search layer
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r infra/requirements/bench.txt
+	@$(BIN)/python -m infra.bench.search
+
+bench-peers: setup     ## its_hub, OptiLLM, TreeQuest and the bare engine beside Pondera
+	@$(BIN)/python -m infra.bench.peers
+
+fuzz: setup            ## the property tests of all techniques, 10,000 random runs each kind
+	PONDERA_EXAMPLES=10000 $(BIN)/pytest -q --timeout=0 tests/search/test_properties.py \
+		tests/search/test_step_properties.py tests/search/test_composite_properties.py
 
 clean:           ## remove the environment and all state of this checkout
 	rm -rf .venv .pondera

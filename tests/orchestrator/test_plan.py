@@ -16,7 +16,8 @@ PROMPT = "u:hi\na:"
 def plan(model_options: dict[str, Any] | None = None, **fields: Any) -> Plan:
     model, _ = scripted_model(answers("x"), **(model_options or {}))
     fields = {"messages": (Message("user", "hi"),), "model": "toy", **fields}
-    return make_plan(ReasonRequest(**fields), model, LimitSettings(max_total_tokens=5000), seed=1, tools=Toolbox())
+    limits = LimitSettings(max_total_tokens=5000)
+    return make_plan(ReasonRequest(**fields), model, limits, seed=1, tools=Toolbox())
 
 
 def refused(**fields: Any) -> RequestRefused:

@@ -53,6 +53,7 @@ def test_a_first_step_that_failed_is_drawn_again_for_its_own_subtree() -> None:
     world(depth=3, fails=lambda call, n: isinstance(call, Generate) and call.node in (3, 4)).run(search)
     assert sum(s.state is StepState.FAILED for s in steps_of(search)) == 2
     assert sum(s.finished for s in steps_of(search)) == 4
+    assert any(s.children for s in steps_of(search)[:2]), "the other subtree took its place"
 
 
 @pytest.mark.parametrize("field", ["subtrees", "expand", "max_depth"])

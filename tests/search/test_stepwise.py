@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
-from search.contract import Chunk, Event, Failed, Generate, Generated, Room, Score, Scored, Search
-from search.extract import ThinkingMarkers
-from search.ground import Phrase
-from search.mcts import Mcts, MctsParams
-from search.rebase import Rebase, RebaseParams
-from search.segments import THINK_CLOSE
+from search.contract import Chunk, Event, Generate, Generated, Score, Search
 from search.step import StepState
 from search.stepwise import StepSearch
 from tests.search.drive import PROMPT
@@ -171,6 +164,21 @@ def test_a_finished_answer_is_never_pruned_and_a_twin_of_a_pruned_step_is_scored
     assert all(s.score == 0.9 for s in others)
 
 
+def test_of_steps_that_hold_all_the_kv_and_wait_for_more_one_goes_on() -> None:
+    on = ground(replace(STEP_LIMITS, max_new_tokens=300, step_tokens=300))
+    search, w = SMALL["rebase"](on, n=2), world(depth=1, length=200)
+    # A little for the first one, so that the prompt is prefilled, then for the second one beside it.
+    for kv_tokens in (20, 80):
+        w.kv_tokens = len(PROMPT) + kv_tokens
+        w.ask(search)
+        w.tell(search, w.event_of(search, max(w.in_flight.values(), key=lambda c: c.id)))
+    assert len(w.in_flight) == 2
+    w.kv_tokens = len(PROMPT) + 210
+    w.run(search)
+    assert search.stop_reason == "all_done"
+    assert sum(s.finished for s in steps_of(search)) == 2
+
+
 def write_all(search: StepSearch, w: StepWorld) -> None:
     """Let all that is being written end, and nothing be scored."""
     while True:
@@ -186,98 +194,6 @@ def test_the_kv_of_a_path_that_ended_is_let_go_of() -> None:
     w.run(search, until=lambda: sum(s.state is StepState.COMPLETE for s in steps_of(search)) == 1)
     assert not search.finished
     assert search.tree.live_tokens <= len(PROMPT) + 4 * 3
-
-
-def test_tokens_of_thinking_are_none_of_the_step_that_answers() -> None:
-    """Thinking that is longer than a step may be leaves the answer its step, in however many slices."""
-    limits = replace(THINKING, step_tokens=5)
-    search = SMALL["rebase"](ground(limits, phrases=CLOSE), n=1)
-    w = AnswerWorld([], costs=COSTS, kv_tokens=len(PROMPT) + 1000)
-    w.run(search)
-    best = search.best()
-    assert best is not None
-    assert best.complete
-    texts = [search.tree.path_text(s.nodes[-1]) for s in steps_of(search)]
-    assert texts[0].endswith("</think>\nw w w w w ")
-
-
-@dataclass
-class ThinkingWorld(StepWorld):
-    """A model that begins with thinking and would never end it by itself."""
-
-    thought: str = "hm "
-
-    def written(self, search: Search, call: Generate) -> Event:
-        text = search.tree.path_text(call.node)
-        if "</think>" not in text:
-            if self.left[call.id] == 0:
-                return Generated(call.id, "length")
-            count = 1 if not text else min(self.left[call.id], 5)
-            return Chunk(call.id, (9,) * count, self.thought * count if text else "<think>")
-        if text.endswith("}"):
-            return Generated(call.id, "stop")
-        if self.left[call.id] == 0:
-            return Generated(call.id, "length")
-        return Chunk(call.id, (8,), "\\boxed{5}")
-
-    def chosen(self, search: Search, node: int) -> list[int]:
-        return []
-
-
-@dataclass
-class AnswerWorld(ThinkingWorld):
-    """Its answer is 12 words, two tokens a call at the most, and then a box."""
-
-    def written(self, search: Search, call: Generate) -> Event:
-        _, closed, answer = search.tree.path_text(call.node).partition("</think>\n")
-        if not closed or len(answer) >= 24:
-            return super().written(search, call)
-        if self.left[call.id] == 0 or len(search.tree[call.node].token_ids) == 2:
-            return Generated(call.id, "length")
-        return Chunk(call.id, (8,), "w ")
-
-
-DEEP = replace(STEP_LIMITS, max_new_tokens=400)
-THINKING = replace(STEP_LIMITS, thinking=ThinkingMarkers())
-CLOSE = {THINK_CLOSE: Phrase((7, 8), "</think>\n")}
-
-
-@EVERY
-@pytest.mark.parametrize(
-    "limits", [THINKING, replace(THINKING, context_tokens=len(PROMPT) + 80)], ids=["max", "context"]
-)
-def test_case_29_thinking_that_reaches_the_limit_is_closed_and_answered(make: Make, limits: Any) -> None:
-    search, w = make(ground(limits, phrases=CLOSE)), ThinkingWorld([], costs=COSTS)
-    w.run(search)
-    best = search.best()
-    assert best is not None
-    assert (best.complete, best.answer) == (True, "5")
-    assert "</think>" in search.tree.path_text(best.node)
-
-
-@EVERY
-def test_case_29_thinking_that_cannot_be_closed_is_truncated_and_not_dropped(make: Make) -> None:
-    search, w = make(ground(THINKING)), ThinkingWorld([], costs=COSTS)
-    w.run(search)
-    assert search.stop_reason == "incomplete"
-    assert {b.fate for b in search.branches()} <= {"truncated", "pruned"}
-    assert any(b.fate == "truncated" and b.reason == "max_new_tokens reached" for b in search.branches())
-    best = search.best()
-    assert best is not None
-    assert (best.complete, best.answer) == (False, None)
-
-
-@EVERY
-def test_case_31_a_box_within_thinking_is_neither_an_end_nor_an_answer(make: Make) -> None:
-    search = make(ground(THINKING, phrases=CLOSE))
-    ThinkingWorld([], costs=COSTS, thought="\\boxed{3}\n").run(search)
-    best = search.best()
-    assert best is not None
-    assert best.answer == "5"
-    # The thinking section is one step, however many lines it has.
-    ended = [s for s in steps_of(search) if s.ended and s.state is not StepState.STOPPED]
-    assert ended
-    assert all("</think>" in search.tree.path_text(s.nodes[-1]) for s in ended)
 
 
 @EVERY
@@ -301,48 +217,3 @@ class HalfWorld(StepWorld):
 
     def chosen(self, search: Search, node: int) -> list[int]:
         return []
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Rebase(RebaseParams(n=600), ground(DEEP)),
-        lambda: Mcts(MctsParams(expansions=3000, answers=1024, width=64), ground(DEEP)),
-    ],
-    ids=["rebase", "mcts"],
-)
-def test_thousands_of_steps_stay_fast(make: Callable[[], StepSearch]) -> None:
-    """The bound is far above what is needed, and far below what quadratic work would take."""
-    search = make()
-    w = Quick(search)
-    began = time.process_time()
-    w.run()
-    assert len(steps_of(search)) >= 2500
-    assert time.process_time() - began < 20
-
-
-class Quick:
-    """A world that costs nothing itself: each step is one chunk of one of 16 tokens, five deep."""
-
-    def __init__(self, search: StepSearch) -> None:
-        self.search = search
-        self.rng = random.Random(1)
-
-    def run(self) -> None:
-        queue: list[Any] = []
-        while not self.search.finished:
-            queue += self.search.ask(Room(64 - len(queue), 10**9, 10**9))
-            call = queue.pop(self.rng.randrange(len(queue)))
-            for event in self.events(call):
-                self.search.tell(event)
-
-    def events(self, call: Any) -> list[Event]:
-        if isinstance(call, Score):
-            return [Scored(call.id, self.rng.random())]
-        if not isinstance(call, Generate):
-            return [Failed(call.id, "none of it is known here")]
-        token = self.rng.randrange(16)
-        deep = len(self.search.tree.path(call.node)) > 5
-        text = f"\\boxed{{{token}}}" if deep else f"{token}\n"
-        end = Generated(call.id, "stop") if deep else Generated(call.id, "step", "\n", 1)
-        return [Chunk(call.id, (token,), text), end]

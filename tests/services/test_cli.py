@@ -39,7 +39,8 @@ def answer(text: str) -> dict[str, Any]:
     receipt = {
         "search_id": "srch-1", "model": "toy", "technique": "single", "params": {"[/x]": 1}, "why": text,
         "seed": 1, "stop_reason": text, "tokens": tokens, "cap": 9, "fixed_n_tokens": None,
-        "calls": {"generate": 1, "verifier": 0, "failed": 0}, "failures": [], "disagreements": 0, "late_calls": 0, "fates": {"chosen": 1},
+        "calls": {"generate": 1, "verifier": 0, "failed": 0}, "failures": [],
+        "disagreements": 0, "late_calls": 0, "fates": {"chosen": 1},
         "branches": [], "support": None, "tie": False, "elapsed_ms": 1,
     }  # fmt: skip
     return {"id": "srch-1", "text": text, "answer": text, "status": "completed", "receipt": receipt}

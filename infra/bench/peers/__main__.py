@@ -17,6 +17,7 @@ from infra.bench.peers.run import Bench, Book
 from infra.bench.peers.schedule import Turn, per_level, turns
 from infra.bench.peers.setup import up
 from infra.bench.peers.sides import (
+    ALIKE,
     FIRST,
     FULL,
     MODEL,
@@ -85,19 +86,23 @@ def conclude(
     """Print the tables and the RESULT line."""
     records = ordered(book.records, everyone)
     tables.records(out, records)
-    ours = {r.concurrency: r for r in records if r.side.name == OURS}
-    for concurrency, mine in ours.items():
-        others = [r for r in records if r.concurrency == concurrency and r is not mine]
-        tables.comparisons(out, mine, [versus(mine, other, SEED) for other in others])
+    at = {(r.side.name, r.concurrency): r for r in records}
+    for concurrency in dict.fromkeys(r.concurrency for r in records):
+        here = [r for r in records if r.concurrency == concurrency]
+        compared = {OURS: tuple(r.side.name for r in here if r.side.name != OURS), **ALIKE}
+        for name, others in compared.items():
+            if (mine := at.get((name, concurrency))) is not None:
+                rows = [versus(mine, at[other, concurrency], SEED) for other in others]
+                tables.comparisons(out, mine, rows)
     tables.notes(out, records, NOT_RUN)
     out.print(f"every reply: {path}")
-    mine = ours[HEADLINE]
+    mine = at[OURS, HEADLINE]
     best = better_peer(r for r in records if r.concurrency == HEADLINE)
     verdict = versus(mine, best, SEED)
     out.print(f"RESULT compares {mine.side.name} with {best.side.name}, at concurrency {HEADLINE}")
     for r in records:
-        if r.concurrency == HEADLINE and r.accuracy > mine.accuracy:
-            out.print(f"more accurate than ours there: {r.side.name}, {r.accuracy:.3f} over {r.problems}")
+        if r.concurrency == HEADLINE and r.side.system != "pondera" and r.accuracy > mine.accuracy:
+            out.print(f"more accurate there: {r.side.name}, {r.accuracy:.3f} over {r.problems} problems")
     report(
         "bench-peers",
         result(verdict),

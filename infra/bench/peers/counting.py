@@ -1,6 +1,6 @@
 """Tokens, counted the same way whoever spent them.
 
-A peer's tokens are what its engine counted: the difference of SGLang's own Prometheus counters over a turn,
+A peer's tokens are what its engine counted: the usage that SGLang states of every request that ended in it,
 read when the engine is idle again. Requests that the client dropped are in it, with all that was generated
 for them. Ours are the sums over our receipts, whose figures come from our engine's usage.
 
@@ -10,15 +10,15 @@ that put a path to the process reward model. Prompts are kept apart, as freshly 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 PRM_TOKENS = 2
 """Of one score by the process reward model: the suffix token and the label that is decoded."""
 
-_SAMPLE = re.compile(r"^(sglang:\w+)(?:\{[^}]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
+COUNTED_PATH = "/bench/counted"
+"""Where the peers' server says what it has counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,17 @@ class Tokens:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counters:
-    """SGLang's totals since it started."""
+    """What an engine has counted since it started, over all requests that have ended in it."""
 
-    generated: int
-    prompt: int
-    cached: int
-    requests: int
+    generated: int = 0
+    prompt: int = 0
+    cached: int = 0
+    requests: int = 0
 
-
-def counters(exposition: str) -> Counters:
-    """Read them from the text of `/metrics`, added up over labels; a counter never touched is missing: 0."""
-    totals: dict[str, float] = {}
-    for name, value in _SAMPLE.findall(exposition):
-        totals[name] = totals.get(name, 0.0) + float(value)
-    return Counters(
-        generated=int(totals.get("sglang:generation_tokens_total", 0)),
-        prompt=int(totals.get("sglang:prompt_tokens_total", 0)),
-        cached=int(totals.get("sglang:cached_tokens_total", 0)),
-        requests=int(totals.get("sglang:num_requests_total", 0)),
-    )
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
 
 
 def spent(before: Counters, after: Counters, scores: int) -> Tokens:

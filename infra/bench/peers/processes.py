@@ -82,12 +82,14 @@ async def running(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    family = tree(process.pid)
-    for number, grace in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+    below = tree(process.pid)[1:]
+    for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        await asyncio.to_thread(psutil.wait_procs, family, grace)
-    await process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), GRACE_S)
+        # Not those that are our own children, which asyncio waits for.
+        await asyncio.to_thread(psutil.wait_procs, below, GRACE_S)
 
 
 async def answering(url: str, process: asyncio.subprocess.Process, log: Path) -> None:

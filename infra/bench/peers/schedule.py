@@ -25,7 +25,8 @@ def per_level(sizes: Mapping[int, Size], levels: int) -> int:
 
 
 def turns(sides: Sequence[Side], problems: Sequence[Problem], sizes: Mapping[int, Size]) -> Iterator[Turn]:
-    """All turns in order: by concurrency, then by block; every other block has the sides in reverse.
+    """All turns in order: by concurrency, then by block; every other block has the sides in reverse. Sides
+    that are not core have their turn in the first block alone.
 
     Raises:
         ValueError: a size asks for more problems than there are.
@@ -36,4 +37,7 @@ def turns(sides: Sequence[Side], problems: Sequence[Problem], sizes: Mapping[int
         for block in range(size.blocks):
             here = tuple(problems[block * size.core : (block + 1) * size.core])
             for side in sides if block % 2 == 0 else reversed(sides):
-                yield Turn(side, concurrency, block, here if side.core else here[: size.other])
+                if side.core:
+                    yield Turn(side, concurrency, block, here)
+                elif block == 0:
+                    yield Turn(side, concurrency, block, here[: size.other])

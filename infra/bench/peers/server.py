@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from infra.bench.peers.counting import Counters, counters
+from infra.bench.peers.counting import COUNTED_PATH, Counters
 from infra.bench.peers.processes import answering, free_port, running
 from infra.bench.peers.sides import MODEL, SEED, N
 from orchestrator.settings import ModelSettings
@@ -49,9 +49,9 @@ class PeerEngine:
         response.raise_for_status()
 
     async def counted(self) -> Counters:
-        response = await self._client.get("/metrics")
+        response = await self._client.get(COUNTED_PATH)
         response.raise_for_status()
-        return counters(response.text)
+        return Counters(**response.json())
 
 
 def _write(path: Path, text: str) -> None:

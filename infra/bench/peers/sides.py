@@ -13,8 +13,10 @@ MODEL = "tiny-reasoner"
 SEED = 20261130
 FIRST = 60
 """Held-out problems from this one on, of each of the five levels; the checkpoint never saw them."""
-TREE_NODES = 96
-"""Nodes that TreeQuest may add per problem: about as many generated tokens as 16 whole samples."""
+TREE_NODES = 64
+"""Nodes that TreeQuest may add per problem. One that repeats an ended solution costs no token."""
+TREE_WIDTH = 4
+"""Children that it makes of a node. With its default of 2 it soon repeats the solutions it has."""
 
 System = Literal["engine", "its_hub", "optillm", "treequest", "pondera"]
 Driver = Literal["http", "its_hub", "treequest"]
@@ -25,9 +27,9 @@ class Size:
     """How many problems a side gets at one concurrency.
 
     Args:
-        blocks: rounds over all sides; the order of the sides turns about from one to the next.
-        core: problems of one block for the sides at issue.
-        other: of those, how many the other sides get.
+        blocks: rounds over the sides at issue, whose order turns about from one to the next.
+        core: problems of one block for these sides.
+        other: of the first block's problems, how many the other sides get; they are in no later block.
     """
 
     blocks: int
@@ -35,7 +37,7 @@ class Size:
     other: int
 
 
-FULL = {16: Size(blocks=2, core=60, other=20), 1: Size(blocks=4, core=10, other=5)}
+FULL = {16: Size(blocks=2, core=60, other=40), 1: Size(blocks=2, core=15, other=10)}
 QUICK = {16: Size(blocks=2, core=5, other=5), 1: Size(blocks=2, core=1, other=1)}
 """By concurrency, in the order in which they run."""
 
@@ -65,6 +67,14 @@ OUR_BEST: Mapping[str, Any] = {"n": N}
 OUR_TREES: Mapping[str, Mapping[str, Any]] = {"beam": {}, "mcts": {}}
 """Our tree techniques to be run if the registry has them, by name, with their parameters."""
 
+_TREES = ("treequest mcts", "its_hub beam", "its_hub particles")
+ALIKE: Mapping[str, tuple[str, ...]] = {
+    "pondera best-of-n": ("its_hub best-of-n", "optillm bon"),
+    "pondera beam": _TREES,
+    "pondera mcts": _TREES,
+}
+"""Further sides of ours, each with the peers' sides that it is compared with."""
+
 PEERS = frozenset({"its_hub", "optillm"})
 """Systems whose core sides stand for the better peer."""
 
@@ -85,8 +95,8 @@ SIDES: tuple[Side, ...] = (
     Side("its_hub beam", "its_hub", "its_hub", "beam", {"beam_width": 4}, note="steps are lines, PRM"),
     Side("its_hub particles", "its_hub", "its_hub", "particles", note="steps are lines, PRM"),
     Side(
-        "treequest mcts", "treequest", "treequest", "mcts", {"nodes": TREE_NODES, "batch": 2},
-        note=f"{TREE_NODES} nodes, a node is a line, PRM",
+        "treequest mcts", "treequest", "treequest", "mcts", {"nodes": TREE_NODES, "width": TREE_WIDTH},
+        note=f"{TREE_NODES} nodes, {TREE_WIDTH} per expansion, a node is a line, PRM",
     ),
 )  # fmt: skip
 

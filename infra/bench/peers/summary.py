@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from infra.bench.peers.counting import Tokens
 from infra.bench.peers.sides import PEERS, Side
-from infra.bench.peers.stats import Paired, compare
+from infra.bench.stats import Paired, compare
 
 
 @dataclass(frozen=True, slots=True)

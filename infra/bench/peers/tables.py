@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from infra.bench.peers.stats import wilson
 from infra.bench.peers.summary import Record, Versus, quantile
+from infra.bench.stats import wilson
 
 COUNTING = """\
 Counting. work = tokens decoded (samples, and ratings where a peer rates by generating) + 2 per score of the

@@ -67,11 +67,11 @@ async def search(
 async def opened(turn: wire.Turn) -> AsyncIterator[wire.Session]:
     async with unlimited() as http:
         model = TinyReasoner(http, turn["settings"])
-        algo = treequest.StandardMCTS()  # with its own defaults
+        algo = treequest.StandardMCTS(samples_per_action=turn["params"]["width"])
         params = turn["params"]
 
         async def answer(problem: wire.Problem) -> wire.Answer:
-            best, ended = await search(algo, model, problem["rendered"], params["nodes"], params["batch"])
+            best, ended = await search(algo, model, problem["rendered"], params["nodes"], params["width"])
             return wire.Answer(best.text, {"ended": ended})
 
         session = wire.Session(answer)
