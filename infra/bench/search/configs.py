@@ -35,7 +35,8 @@ BEST_STOP = Config("vote, best stop", "self_consistency", {
 })  # fmt: skip
 """Tuned on 750 problems that are not held out (`infra.bench.vote_record`, `infra.bench.vote_study`)."""
 
-BEST_TREE = Config("beam 4x4", "beam", {"width": 4, "expand": 4})
+BEST_TREE = Config("rebase 12, sharp", "rebase", {"n": 12, "temperature": 0.1})
+"""The best of `infra.bench.tree_study` so far, on problems that are not held out."""
 
 CURVE: tuple[Config, ...] = (
     Config("single, greedy", "single"),
