@@ -38,7 +38,7 @@ bench-stop: setup      ## self-consistency with the stop against a fixed 16, on 
 	@$(BIN)/python -m infra.bench.stop
 
 bench-search: setup    ## every technique: accuracy against total tokens; the promises of the search layer
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r infra/requirements/bench.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r infra/requirements/bench.txt
 	@$(BIN)/python -m infra.bench.search
 
 bench-peers: setup     ## its_hub, OptiLLM, TreeQuest and the bare engine beside Pondera

@@ -61,7 +61,9 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, 
             )
             with bind("127.0.0.1", 0) as listener:
                 listener.listen()
-                server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+                server = uvicorn.Server(
+                    uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
+                )
                 task = asyncio.create_task(server.serve(sockets=[listener]))
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}"
                 headers = {"Authorization": f"Bearer {key}"}

@@ -28,6 +28,9 @@ from services.telemetry.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 _GRACE_S = 8
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep an idle connection (5 s in httpx and the OpenAI client): a server that closes one
+may do so while a request is on its way."""
 
 
 def serve(
@@ -127,6 +130,7 @@ async def _listen(
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=_GRACE_S,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             server_header=False,
         ),
         announce,

@@ -57,7 +57,9 @@ async def pondera(settings: Settings) -> AsyncIterator[Pondera]:
         try:
             app = create_app(up.orchestrator, up.tenants, metrics, settings.limits, up.store_ready)
             listener.listen(1024)
-            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+            server = uvicorn.Server(
+                uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
+            )
             task = asyncio.create_task(server.serve(sockets=[listener]))
             yield Pondera(f"http://127.0.0.1:{listener.getsockname()[1]}", up.tenants)
             server.should_exit = True
