@@ -18,11 +18,10 @@ from guards.sandbox import Sandbox
 from orchestrator.catalog import ModelDefaults, Replicas, ServedModel
 from orchestrator.gauge import Gauge
 from orchestrator.processes import end_task
-from orchestrator.scoring import ProcessReward
 from orchestrator.settings import ModelSettings, Settings
 from orchestrator.verifiers.build import Toolbox
 from orchestrator.verifiers.code_check import CodeTool
-from orchestrator.verifiers.generative import GenerativeReward
+from orchestrator.verifiers.generative import GenerativeReward, ProcessReward
 from orchestrator.verifiers.head_scorer import HeadReward
 from orchestrator.verifiers.llm_judge import JudgeModel
 from orchestrator.verifiers.math_check import Mathematics
@@ -86,38 +85,42 @@ async def start_models(
     by_model: dict[str, list[Engine]] = {m.name: [] for m in settings.models}
     for (model, _, _), engine in zip(specs, engines, strict=True):
         by_model[model.name].append(engine)
-    served = [m for m in settings.models if m.role == "generate"]
-    models = {m.name: await _serve(m, files[m.name], by_model[m.name]) for m in served}
-    return {m.name: await _with_verifiers(m, settings, files, by_model, models) for m in served}
+    tokenizers = {
+        m.name: await asyncio.to_thread(ModelTokenizer, files[m.name].path) for m in settings.models
+    }
+    models = {
+        m.name: await _serve(m, files[m.name], tokenizers[m.name], by_model[m.name])
+        for m in settings.models
+        if m.role == "generate"
+    }
+    return {
+        m.name: _with_verifiers(m, files, tokenizers, by_model, models)
+        for m in settings.models
+        if m.name in models
+    }
 
 
-async def _with_verifiers(
+def _with_verifiers(
     model: ModelSettings,
-    settings: Settings,
     files: dict[str, ModelFiles],
+    tokenizers: dict[str, ModelTokenizer],
     engines: dict[str, list[Engine]],
     models: dict[str, ServedModel],
 ) -> ServedModel:
     """A served model with those of other models that judge its paths and answers."""
     served = models[model.name]
     if model.reward_model is not None:
-        head = files[model.reward_model]
-        if head.reward_head is None:
-            raise ValueError(f"model {model.reward_model!r} has no reward head")
-        tokenizer = await asyncio.to_thread(ModelTokenizer, head.path)
-        form = make_reward_head(head.reward_head, tokenizer, await _tokenizer_of(files[model.name]))
+        head = files[model.reward_model].reward_head
+        assert head is not None, "its role is checked before its engine starts"
+        form = make_reward_head(head, tokenizers[model.reward_model], tokenizers[model.name])
         served = replace(served, scorer=HeadReward(form, Replicas(tuple(engines[model.reward_model])).pick))
     if model.judge_model is not None:
         judge = models[model.judge_model]
-        own = await _tokenizer_of(files[model.judge_model])
-        judging = JudgeModel(own, judge.context_tokens, judge.pick, thinking=served.thinking)
-        judging.for_query(64, 64)  # a judge that cannot be asked is refused now
+        tokenizer = tokenizers[model.judge_model]
+        judging = JudgeModel(tokenizer, judge.context_tokens, judge.pick, thinking=served.thinking)
+        judging.check()
         served = replace(served, judge=judging)
     return served
-
-
-async def _tokenizer_of(files: ModelFiles) -> ModelTokenizer:
-    return await asyncio.to_thread(ModelTokenizer, files.path)
 
 
 def _spec(model: ModelSettings, files: ModelFiles, replica: int) -> EngineSpec:
@@ -139,8 +142,9 @@ def _spec(model: ModelSettings, files: ModelFiles, replica: int) -> EngineSpec:
     )
 
 
-async def _serve(model: ModelSettings, files: ModelFiles, engines: list[Engine]) -> ServedModel:
-    tokenizer = await asyncio.to_thread(ModelTokenizer, files.path)
+async def _serve(
+    model: ModelSettings, files: ModelFiles, tokenizer: ModelTokenizer, engines: list[Engine]
+) -> ServedModel:
     info = await engines[0].info()
     return ServedModel(
         name=model.name,

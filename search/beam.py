@@ -22,23 +22,18 @@ from dataclasses import dataclass, field
 
 from search.contract import CallId
 from search.ground import Ground
-from search.params import MAX_SAMPLES, require_int, require_one_of
-from search.reduction import REDUCTIONS, Reduction
+from search.params import MAX_SAMPLES, require_int
 from search.step import ROOT_STEP, Step, StepState
-from search.stepwise import AGGREGATES, Aggregate, StepSearch
+from search.stepwise import StepParams, StepSearch
 
 
 @dataclass(frozen=True, slots=True)
-class BeamParams:
-    """Parameters of `Beam`.
+class BeamParams(StepParams):
+    """Parameters of `Beam`, beside those of `StepParams`.
 
     Args:
         width: steps of each depth that are gone on from.
         expand: continuations of each of them.
-        max_depth: steps of a path at most.
-        reduction: how the scores of a path's steps become one.
-        aggregate: how the answer is chosen among the complete paths.
-        max_retries: how many failed steps are drawn again.
 
     Raises:
         ValueError: a value is out of its range.
@@ -46,18 +41,11 @@ class BeamParams:
 
     width: int = 4
     expand: int = 4
-    max_depth: int = 64
-    reduction: Reduction = "last"
-    aggregate: Aggregate = "weighted"
-    max_retries: int = 4
 
     def __post_init__(self) -> None:
+        StepParams.__post_init__(self)
         require_int("width", self.width, 1, MAX_SAMPLES)
         require_int("expand", self.expand, 1, MAX_SAMPLES)
-        require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
-        require_one_of("reduction", self.reduction, REDUCTIONS)
-        require_one_of("aggregate", self.aggregate, AGGREGATES)
-        require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
 
 @dataclass(slots=True)
@@ -83,13 +71,7 @@ class Beam(StepSearch):
     """See the module's docstring."""
 
     def __init__(self, params: BeamParams, ground: Ground) -> None:
-        super().__init__(
-            ground,
-            reduction=params.reduction,
-            aggregate=params.aggregate,
-            max_depth=params.max_depth,
-            max_retries=params.max_retries,
-        )
+        super().__init__(ground, params)
         self._width = params.width
         self._expand = params.expand
         self._depths = [_Depth(due=params.width * params.expand)]

@@ -18,23 +18,18 @@ from dataclasses import dataclass, field
 
 from search.contract import CallId
 from search.ground import Ground
-from search.params import MAX_SAMPLES, require_int, require_one_of
-from search.reduction import REDUCTIONS, Reduction
+from search.params import MAX_SAMPLES, require_int
 from search.step import ROOT_STEP, Step, StepState
-from search.stepwise import AGGREGATES, Aggregate, StepSearch
+from search.stepwise import StepParams, StepSearch
 
 
 @dataclass(frozen=True, slots=True)
-class DvtsParams:
-    """Parameters of `Dvts`.
+class DvtsParams(StepParams):
+    """Parameters of `Dvts`, beside those of `StepParams`.
 
     Args:
         subtrees: independent subtrees.
         expand: continuations of each step that is gone on from.
-        max_depth: steps of a path at most.
-        reduction: how the scores of a path's steps become one.
-        aggregate: how the answer is chosen among the complete paths.
-        max_retries: how many failed steps are drawn again.
 
     Raises:
         ValueError: a value is out of its range.
@@ -42,18 +37,11 @@ class DvtsParams:
 
     subtrees: int = 4
     expand: int = 4
-    max_depth: int = 64
-    reduction: Reduction = "last"
-    aggregate: Aggregate = "weighted"
-    max_retries: int = 4
 
     def __post_init__(self) -> None:
+        StepParams.__post_init__(self)
         require_int("subtrees", self.subtrees, 1, MAX_SAMPLES)
         require_int("expand", self.expand, 1, MAX_SAMPLES)
-        require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
-        require_one_of("reduction", self.reduction, REDUCTIONS)
-        require_one_of("aggregate", self.aggregate, AGGREGATES)
-        require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
 
 @dataclass(slots=True)
@@ -69,14 +57,7 @@ class Dvts(StepSearch):
 
     def __init__(self, params: DvtsParams, ground: Ground) -> None:
         # A step that two subtrees draw is a step of each.
-        super().__init__(
-            ground,
-            reduction=params.reduction,
-            aggregate=params.aggregate,
-            max_depth=params.max_depth,
-            max_retries=params.max_retries,
-            merge_twins=False,
-        )
+        super().__init__(ground, params, merge_twins=False)
         self._expand = params.expand
         self._subtrees = [_Subtree(params.expand) for _ in range(params.subtrees)]
         # By the number of a first step: whose it is.

@@ -32,18 +32,17 @@ from math import sqrt
 from search.bounds import Bounds
 from search.contract import CallId
 from search.ground import Ground
-from search.params import MAX_SAMPLES, require_float, require_int, require_one_of
-from search.reduction import REDUCTIONS, Reduction
+from search.params import MAX_SAMPLES, require_float, require_int
 from search.step import ROOT_STEP, Root, Step, StepState
-from search.stepwise import AGGREGATES, Aggregate, StepSearch
+from search.stepwise import StepParams, StepSearch
 
 MAX_EXPANSIONS = 65536
 MOST_REPEATS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class MctsParams:
-    """Parameters of `Mcts`.
+class MctsParams(StepParams):
+    """Parameters of `Mcts`, beside those of `StepParams`.
 
     Args:
         expansions: steps drawn at most.
@@ -52,10 +51,6 @@ class MctsParams:
         c_puct: how much rarely visited children are favoured.
         widen_k, widen_alpha: continuations drawn from a node grow as `widen_k` * visits ** `widen_alpha`.
         virtual_loss: visits of value 0 that an expansion under way counts as.
-        max_depth: steps of a path at most.
-        reduction: how the scores of a path's steps become one.
-        aggregate: how the answer is chosen among the complete paths.
-        max_retries: how many failed steps are drawn again beyond `expansions`.
 
     Raises:
         ValueError: a value is out of its range.
@@ -68,12 +63,9 @@ class MctsParams:
     widen_k: float = 3.0
     widen_alpha: float = 0.3
     virtual_loss: float = 0.5
-    max_depth: int = 64
-    reduction: Reduction = "last"
-    aggregate: Aggregate = "weighted"
-    max_retries: int = 4
 
     def __post_init__(self) -> None:
+        StepParams.__post_init__(self)
         require_int("expansions", self.expansions, 1, MAX_EXPANSIONS)
         require_int("answers", self.answers, 1, MAX_SAMPLES)
         require_int("width", self.width, 1, MAX_SAMPLES)
@@ -81,10 +73,6 @@ class MctsParams:
         require_float("widen_k", self.widen_k, 1.0, 1000.0)
         require_float("widen_alpha", self.widen_alpha, 0.0, 1.0)
         require_float("virtual_loss", self.virtual_loss, 0.0, 100.0)
-        require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
-        require_one_of("reduction", self.reduction, REDUCTIONS)
-        require_one_of("aggregate", self.aggregate, AGGREGATES)
-        require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
     def most_tokens(self, bounds: Bounds, _: object) -> int:
         """Charged tokens at most: each expansion is one step, and one path is written to its end."""
@@ -124,13 +112,7 @@ class Mcts(StepSearch):
     """See the module's docstring."""
 
     def __init__(self, params: MctsParams, ground: Ground) -> None:
-        super().__init__(
-            ground,
-            reduction=params.reduction,
-            aggregate=params.aggregate,
-            max_depth=params.max_depth,
-            max_retries=params.max_retries,
-        )
+        super().__init__(ground, params)
         self._params = params
         self._root = _Node(None, None)
         self._nodes: dict[int, _Node] = {}

@@ -28,29 +28,24 @@ from math import exp, log
 
 from search.contract import CallId
 from search.ground import Ground
-from search.params import MAX_SAMPLES, require_float, require_int, require_one_of
-from search.reduction import REDUCTIONS, Reduction
+from search.params import MAX_SAMPLES, require_float, require_int
 from search.seeds import derive_seed
 from search.step import ROOT_STEP, Step, StepState
-from search.stepwise import AGGREGATES, Aggregate, StepSearch
+from search.stepwise import StepParams, StepSearch
 
 SURE = 1e-6
 """Scores are taken to lie within 0 and 1 by at least this, so that their odds are finite."""
 
 
 @dataclass(frozen=True, slots=True)
-class ParticleParams:
-    """Parameters of `Particle`.
+class ParticleParams(StepParams):
+    """Parameters of `Particle`, beside those of `StepParams`.
 
     Args:
         particles: paths.
         temperature: how evenly they are resampled.
         ess_threshold: they are resampled when the effective sample size is below this share of them; 1 for
             whenever weights differ, 0 for only when a path was lost or cut off.
-        max_depth: steps of a path at most.
-        reduction: how the scores of a path's steps become one.
-        aggregate: how the answer is chosen among the complete paths.
-        max_retries: how many failed steps are drawn again.
 
     Raises:
         ValueError: a value is out of its range.
@@ -59,19 +54,12 @@ class ParticleParams:
     particles: int = 8
     temperature: float = 1.0
     ess_threshold: float = 1.0
-    max_depth: int = 64
-    reduction: Reduction = "last"
-    aggregate: Aggregate = "weighted"
-    max_retries: int = 4
 
     def __post_init__(self) -> None:
+        StepParams.__post_init__(self)
         require_int("particles", self.particles, 1, MAX_SAMPLES)
         require_float("temperature", self.temperature, 0.01, 100.0)
         require_float("ess_threshold", self.ess_threshold, 0.0, 1.0)
-        require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
-        require_one_of("reduction", self.reduction, REDUCTIONS)
-        require_one_of("aggregate", self.aggregate, AGGREGATES)
-        require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
 
 class Particle(StepSearch):
@@ -79,14 +67,7 @@ class Particle(StepSearch):
 
     def __init__(self, params: ParticleParams, ground: Ground) -> None:
         # Two particles at one place are still two.
-        super().__init__(
-            ground,
-            reduction=params.reduction,
-            aggregate=params.aggregate,
-            max_depth=params.max_depth,
-            max_retries=params.max_retries,
-            merge_twins=False,
-        )
+        super().__init__(ground, params, merge_twins=False)
         self._params = params
         self._seed = ground.seed
         self._places = params.particles  # of those that have not ended

@@ -27,23 +27,18 @@ from math import exp
 
 from search.contract import CallId
 from search.ground import Ground
-from search.params import MAX_SAMPLES, require_float, require_int, require_one_of
-from search.reduction import REDUCTIONS, Reduction
+from search.params import MAX_SAMPLES, require_float, require_int
 from search.step import ROOT_STEP, Step, StepState
-from search.stepwise import AGGREGATES, Aggregate, StepSearch
+from search.stepwise import StepParams, StepSearch
 
 
 @dataclass(frozen=True, slots=True)
-class RebaseParams:
-    """Parameters of `Rebase`.
+class RebaseParams(StepParams):
+    """Parameters of `Rebase`, beside those of `StepParams`.
 
     Args:
         n: paths.
         temperature: how evenly they are shared; the lower, the more go to the best step.
-        max_depth: steps of a path at most.
-        reduction: how the scores of a path's steps become one.
-        aggregate: how the answer is chosen among the complete paths.
-        max_retries: how many failed steps are drawn again.
 
     Raises:
         ValueError: a value is out of its range.
@@ -51,18 +46,11 @@ class RebaseParams:
 
     n: int = 16
     temperature: float = 0.2
-    max_depth: int = 64
-    reduction: Reduction = "last"
-    aggregate: Aggregate = "weighted"
-    max_retries: int = 4
 
     def __post_init__(self) -> None:
+        StepParams.__post_init__(self)
         require_int("n", self.n, 1, MAX_SAMPLES)
         require_float("temperature", self.temperature, 0.01, 100.0)
-        require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
-        require_one_of("reduction", self.reduction, REDUCTIONS)
-        require_one_of("aggregate", self.aggregate, AGGREGATES)
-        require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
 
 @dataclass(slots=True)
@@ -92,14 +80,7 @@ class Rebase(StepSearch):
     """See the module's docstring."""
 
     def __init__(self, params: RebaseParams, ground: Ground) -> None:
-        super().__init__(
-            ground,
-            reduction=params.reduction,
-            aggregate=params.aggregate,
-            max_depth=params.max_depth,
-            max_retries=params.max_retries,
-            merge_twins=False,
-        )
+        super().__init__(ground, params, merge_twins=False)
         self._n = params.n
         self._temperature = params.temperature
         self._depths = [_Depth(due=params.n)]

@@ -10,7 +10,7 @@ from search.best_of_n import BestOfNParams
 from search.contract import CallId
 from search.ground import Ground
 from search.step import ROOT_STEP, Step, StepState
-from search.stepwise import StepSearch
+from search.stepwise import StepParams, StepSearch
 
 
 class SteppedBestOfN(StepSearch):
@@ -20,14 +20,13 @@ class SteppedBestOfN(StepSearch):
     """
 
     def __init__(self, params: BestOfNParams, ground: Ground) -> None:
-        super().__init__(
-            ground,
+        steps = StepParams(
+            max_depth=params.max_depth,
             reduction=params.reduction,
             aggregate=params.aggregate,
-            max_depth=params.max_depth,
             max_retries=params.max_retries,
-            merge_twins=False,
         )
+        super().__init__(ground, steps, merge_twins=False)
         first = min(params.n, params.width)
         self._not_begun = params.n - first
         self._over: set[int] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from search.choice import Choice
@@ -12,13 +12,40 @@ from search.contract import Branch, Call, CallId, Candidate, Equated, Event, Roo
 from search.demand import Demand
 from search.ground import Ground
 from search.grouping import Grouping
-from search.reduction import Reduction, reduce
+from search.params import MAX_SAMPLES, require_int, require_one_of
+from search.reduction import REDUCTIONS, Reduction, reduce
 from search.step import Root, Step, StepState
 from search.stepper import Growth, Stepper
 from search.tree import Tree
 
 Aggregate: TypeAlias = Literal["weighted", "max"]
 AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepParams:
+    """Parameters of every search over steps.
+
+    Args:
+        max_depth: steps of a path at most; one that wants more is truncated.
+        reduction: how the scores of a path's steps become that of its answer.
+        aggregate: `weighted` adds up the scores of equal answers, `max` takes the highest one.
+        max_retries: how many failed steps are drawn again.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    max_depth: int = 64
+    reduction: Reduction = "last"
+    aggregate: Aggregate = "weighted"
+    max_retries: int = 4
+
+    def __post_init__(self) -> None:
+        require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
+        require_one_of("reduction", self.reduction, REDUCTIONS)
+        require_one_of("aggregate", self.aggregate, AGGREGATES)
+        require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
 
 class StepSearch(ABC):
@@ -32,31 +59,18 @@ class StepSearch(ABC):
     reaches the context limit or `max_depth` is truncated: nothing follows it, and it has no answer.
 
     Args:
-        reduction: how the scores of a path's steps become that of its answer.
-        aggregate: `weighted` adds up the scores of equal answers, `max` takes the highest one.
-        max_depth: steps of a path at most.
-        max_retries: how many failed steps are drawn again.
         merge_twins: as in `Stepper`.
     """
 
-    def __init__(
-        self,
-        ground: Ground,
-        *,
-        reduction: Reduction,
-        aggregate: Aggregate,
-        max_depth: int,
-        max_retries: int,
-        merge_twins: bool = True,
-    ) -> None:
-        self._stepper = Stepper(ground, max_depth=max_depth, merge_twins=merge_twins)
+    def __init__(self, ground: Ground, params: StepParams, *, merge_twins: bool = True) -> None:
+        self._stepper = Stepper(ground, max_depth=params.max_depth, merge_twins=merge_twins)
         self._growth = Growth(self._grow, self._begun, self._undone, self._worst)
         self._demand = Demand()
         self._grouping = Grouping(ground.calls, enabled=ground.limits.equate)
         self._begin = ground.root
-        self._reduction = reduction
-        self._retries = max_retries
-        self._choice = Choice(weighted=aggregate == "weighted", begin=ground.root)
+        self._reduction = params.reduction
+        self._retries = params.max_retries
+        self._choice = Choice(weighted=params.aggregate == "weighted", begin=ground.root)
         self._complete: dict[int, Step] = {}
         self._chosen: Candidate | None = None
         self._stop_reason: str | None = None
@@ -174,7 +188,7 @@ class StepSearch(ABC):
             return False
         if step.index not in self._complete:
             self._complete[step.index] = step
-            if step.key is not None:
+            if step.key is not None and not step.calls_tools:
                 self._grouping.note(step.key, step.answer or "")
                 step.key = self._grouping.key(step.key)
         if step.score is not None:

@@ -28,6 +28,8 @@ REPEATS = 5
 PROBLEMS = 3
 """Problems of each of the five levels."""
 IDLE_S = 30.0
+SETTLE_S = 30.0
+"""Mathematics and the sandbox are made ready after the start; a server is idle when that is done."""
 MODEL = "tiny-reasoner"
 
 
@@ -128,7 +130,7 @@ async def idle_share(seconds: float) -> float:
     """CPU seconds per second of this process and all below it while nothing is asked."""
     # No progress bar here: drawing it costs more than the server.
     print(f"measuring the idle server for {seconds:.0f} s", flush=True)
-    await asyncio.sleep(5)
+    await asyncio.sleep(SETTLE_S)
     before, began = cpu_seconds(), time.monotonic()
     await asyncio.sleep(seconds)
     return (cpu_seconds() - before) / (time.monotonic() - began)

@@ -14,6 +14,7 @@ import uvicorn
 from opentelemetry.trace import NoOpTracerProvider
 
 from guards.budget import Budget
+from guards.tenants import TenantStore
 from orchestrator.deployment import deploy
 from orchestrator.settings import Settings
 from services.api.app import create_app
@@ -38,40 +39,41 @@ class Recording(Metrics):
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, Recording]]:
-    """Serve these settings with a state directory of its own; yields an authorised client and the metrics.
+async def running(settings: Settings, metrics: Metrics) -> AsyncIterator[tuple[str, TenantStore]]:
+    """Serve these settings with a state directory of its own; yields the URL and the tenants.
 
     Model files are taken from the settings' own state directory, so that they are made only once.
     """
-    metrics = Recording()
-    with tempfile.TemporaryDirectory(prefix="pondera-bench-") as folder:
+    tracer = NoOpTracerProvider().get_tracer("bench")
+    with tempfile.TemporaryDirectory(prefix="pondera-bench-") as folder, bind("127.0.0.1", 0) as listener:
         state = Path(folder)
         models = settings.state_dir.resolve() / "models"
         models.mkdir(parents=True, exist_ok=True)
         (state / "models").symlink_to(models)
         settings = settings.model_copy(update={"state_dir": state})
-        tracer = NoOpTracerProvider().get_tracer("bench")
         with progress() as report:
             context = deploy(settings, tracer=tracer, observer=metrics, progress=report)
-            deployment = await context.__aenter__()
+            up = await context.__aenter__()
         try:
-            _, key = await deployment.tenants.add("bench", Budget())
-            app = create_app(
-                deployment.orchestrator, deployment.tenants, metrics, settings.limits, deployment.store_ready
+            app = create_app(up.orchestrator, up.tenants, metrics, settings.limits, up.store_ready)
+            listener.listen(1024)
+            server = uvicorn.Server(
+                uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
             )
-            with bind("127.0.0.1", 0) as listener:
-                listener.listen()
-                server = uvicorn.Server(
-                    uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
-                )
-                task = asyncio.create_task(server.serve(sockets=[listener]))
-                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-                headers = {"Authorization": f"Bearer {key}"}
-                async with httpx.AsyncClient(
-                    base_url=url, headers=headers, timeout=600, trust_env=False
-                ) as client:
-                    yield client, metrics
-                server.should_exit = True
-                await task
+            task = asyncio.create_task(server.serve(sockets=[listener]))
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", up.tenants
+            server.should_exit = True
+            await task
         finally:
             await context.__aexit__(None, None, None)
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, Recording]]:
+    """As `running`; yields an authorised client and the metrics."""
+    metrics = Recording()
+    async with running(settings, metrics) as (url, tenants):
+        _, key = await tenants.add("bench", Budget())
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600, trust_env=False) as client:
+            yield client, metrics

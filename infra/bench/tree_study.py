@@ -27,7 +27,7 @@ from rich.progress import track
 from engines.sglang_cpu import install_shims
 from engines.tokenizer import ModelTokenizer
 from infra.bench.vote_record import MODEL, TEMPERATURE, fresh_problems
-from orchestrator.scoring import ProcessReward
+from orchestrator.verifiers.generative import ProcessReward
 from search.contract import Chunk, Costs, Generate, Generated, Room, Score, Scored
 from search.registry import TECHNIQUES
 from search.sample import SampleLimits

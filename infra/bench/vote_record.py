@@ -25,7 +25,7 @@ import infra
 from engines import sglang_cpu
 from engines.tokenizer import ModelTokenizer
 from infra.bench.problems import HELD_OUT
-from orchestrator.scoring import ProcessReward
+from orchestrator.verifiers.generative import ProcessReward
 
 MODEL = Path(infra.__file__).parent / "models" / "tiny_reasoner" / "model"
 SEED = 31

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 from engines.models import RewardHeadForm
+from orchestrator.verifiers.prefix import judged_prefix
 
 Activation = Literal["sigmoid", "identity", "softmax"]
 
@@ -54,10 +55,7 @@ class RewardHead:
 
     def input_ids(self, path_ids: tuple[int, ...], prompt_tokens: int) -> tuple[int, ...]:
         """Token ids for the head; the prompt itself, `prompt_tokens` long, is never stripped."""
-        end = len(path_ids)
-        while end > prompt_tokens and path_ids[end - 1] in self.strip_ids:
-            end -= 1
-        return path_ids[:end] + self.suffix_ids
+        return judged_prefix(path_ids, prompt_tokens, self.strip_ids, self.suffix_ids)
 
     def score(self, outputs: Sequence[float]) -> float:
         """The score (0..1) that the head's raw outputs stand for.

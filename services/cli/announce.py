@@ -55,7 +55,8 @@ def announcement(settings: Settings, config: Path | None, port: int, door: Door)
         another = f"The API key was shown on the first start; for another: {_add_key(settings, config, door)}"
     else:
         another = f"API key of the tenant '{door.tenant}' (shown this once): {door.key}"
-    query = {"model": settings.models[0].name, "query": "Compute (47+38)*3-29.", "effort": "high", "seed": 3}
+    model = next(m.name for m in settings.models if m.role == "generate")
+    query = {"model": model, "query": "Compute (47+38)*3-29.", "effort": "high", "seed": 3}
     return (
         f"\nPondera listens on {url}\n{another}\n\n"
         f'  curl -s {url}/v1/reason -H "Authorization: Bearer {door.key or "$PONDERA_API_KEY"}" \\\n'

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engines.models import KNOWN_MODELS, RewardHeadForm
 from engines.tokenizer import ModelTokenizer
-from orchestrator.scoring import ProcessReward
+from orchestrator.verifiers.generative import ProcessReward
 from orchestrator.verifiers.reward_head import RewardHead, RewardUnreadable, make_reward_head
 from support.byte_model import write_byte_model
 

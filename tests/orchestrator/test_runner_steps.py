@@ -10,7 +10,7 @@ import pytest
 
 from guards.ledger import Ledger
 from guards.tenants import Tenant
-from orchestrator.request import VerifierWish
+from orchestrator.request import RequestRefused, SamplingWish, VerifierWish
 from support.world import EOS, scripted_model
 from tests.orchestrator.test_service import Desk
 
@@ -78,16 +78,10 @@ async def test_a_stop_string_of_the_request_ends_the_answer_and_not_just_a_step(
         technique="beam",
         params={"width": 2, "expand": 2},
         seed=1,
-        sampling=sampling(stop=("oo",)),
+        sampling=SamplingWish(stop=("oo",)),
     )
     assert all(set(r.sampling.stop) == {"\n", "oo"} for r in desk.engine.requests)
     assert "oo" not in outcome.text
-
-
-def sampling(**fields: Any) -> Any:
-    from orchestrator.request import SamplingWish
-
-    return SamplingWish(**fields)
 
 
 async def test_a_check_ends_a_best_of_n_at_the_first_right_answer(make: Make) -> None:
@@ -128,8 +122,6 @@ async def test_verifiers_that_differ_are_flagged_in_the_receipt(make: Make) -> N
 async def test_a_verifier_that_cannot_be_had_is_refused_by_name(
     make: Make, wish: VerifierWish, field: str
 ) -> None:
-    from orchestrator.request import RequestRefused
-
     with pytest.raises(RequestRefused) as caught:
         await make().ask(technique="best_of_n", verifiers=(wish,))
     assert caught.value.field == field

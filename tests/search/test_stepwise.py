@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
-from search.contract import Chunk, Event, Generate, Generated, Score, Search
+from search.contract import Chunk, Equate, Event, Generate, Generated, Score, Search
 from search.step import StepState
 from search.stepwise import StepSearch
+from search.tool_calls import ToolMarkers
 from tests.search.drive import PROMPT
 from tests.search.steps_world import STEP_LIMITS, EarlyWorld, StepWorld
 from tests.search.tree_searches import COSTS, SMALL, ground, steps_of, world
@@ -217,3 +218,30 @@ class HalfWorld(StepWorld):
 
     def chosen(self, search: Search, node: int) -> list[int]:
         return []
+
+
+@EVERY
+def test_calls_of_tools_are_never_compared_with_answers(make: Make) -> None:
+    """Only answers in words or numbers are put to mathematics."""
+
+    @dataclass
+    class ToolWorld(StepWorld):
+        def piece(self, at: int, step: int, choices: Sequence[int]) -> str:
+            text = super().piece(at, step, choices)
+            if not text.startswith("\\boxed"):
+                return text
+            if choices[0]:
+                return f'<tool_call>{{"name": "t", "arguments": {{"n": {choices[-1]}}}}}</tool_call>'
+            return f"\\boxed{{\\sqrt{{{choices[-1]}}}}}"
+
+    limits = replace(STEP_LIMITS, tool_calls=ToolMarkers(), equate=True)
+    asked: list[Equate] = []
+    called = 0
+    for seed in range(8):
+        w = ToolWorld([], costs=COSTS, depth=2, choices=3)
+        search = w.run(make(ground(limits, seed)))
+        asked += [c for c in w.asked if isinstance(c, Equate)]
+        called += any("<tool_call>" in node.text for node in search.tree)
+    assert called, "no path called a tool"
+    assert asked, "no answers were compared"
+    assert all("sqrt" in c.answer and "sqrt" in c.other for c in asked)

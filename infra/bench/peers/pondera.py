@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
-
-import uvicorn
-from opentelemetry.trace import NoOpTracerProvider
 
 from guards.budget import Budget
 from guards.tenants import TenantStore
-from orchestrator.deployment import deploy
+from infra.bench.server import running
 from orchestrator.settings import Settings
-from services.api.app import create_app
-from services.cli.progress import progress
-from services.listen import bind
 from services.telemetry.metrics import Metrics
 
 
@@ -39,30 +30,5 @@ class Pondera:
 @contextlib.asynccontextmanager
 async def pondera(settings: Settings) -> AsyncIterator[Pondera]:
     """Serve these settings with a state directory of its own, but the model files of theirs."""
-    metrics = Metrics()
-    tracer = NoOpTracerProvider().get_tracer("bench")
-    with tempfile.TemporaryDirectory(prefix="pondera-bench-") as folder, bind("127.0.0.1", 0) as listener:
-        state = Path(folder)
-        models = settings.state_dir.resolve() / "models"
-        models.mkdir(parents=True, exist_ok=True)
-        (state / "models").symlink_to(models)
-        with progress() as report:
-            context = deploy(
-                settings.model_copy(update={"state_dir": state}),
-                tracer=tracer,
-                observer=metrics,
-                progress=report,
-            )
-            up = await context.__aenter__()
-        try:
-            app = create_app(up.orchestrator, up.tenants, metrics, settings.limits, up.store_ready)
-            listener.listen(1024)
-            server = uvicorn.Server(
-                uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
-            )
-            task = asyncio.create_task(server.serve(sockets=[listener]))
-            yield Pondera(f"http://127.0.0.1:{listener.getsockname()[1]}", up.tenants)
-            server.should_exit = True
-            await task
-        finally:
-            await context.__aexit__(None, None, None)
+    async with running(settings, Metrics()) as (url, tenants):
+        yield Pondera(url, tenants)

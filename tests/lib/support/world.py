@@ -14,8 +14,7 @@ from engines.scripted import Behaviour, ScriptedEngine
 from orchestrator.catalog import ModelDefaults, ServedModel
 from orchestrator.gauge import Gauge
 from orchestrator.outcome import Outcome
-from orchestrator.scoring import ProcessReward
-from orchestrator.verifiers.generative import GenerativeReward
+from orchestrator.verifiers.generative import GenerativeReward, ProcessReward
 from search.extract import ThinkingMarkers
 
 EOS = 0
