@@ -51,6 +51,8 @@ _LOCAL_RAY = {
     "RAY_io_context_event_loop_lag_collection_interval_ms": "0",
 }
 
+_IDLERS = ("/log_monitor.py", "/autoscaler/_private/monitor.py", "/dashboard/dashboard.py")
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
@@ -183,17 +185,21 @@ def _start_ray(settings: Settings) -> None:
             include_dashboard=False,
             **common,
         )
-        _end_log_monitor()
+        _end_idlers()
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def _end_log_monitor() -> None:
-    """Ray starts a process that copies workers' logs to drivers, also when told not to; it is never idle."""
+def _end_idlers() -> None:
+    """End Ray's processes that a local cluster of fixed size has no use for, and that are never idle.
+
+    They copy workers' logs to drivers, size clusters, and count usage; Ray starts them also when told not to.
+    """
     for process in descendants():
         with contextlib.suppress(psutil.Error):
-            if any(part.endswith("log_monitor.py") for part in process.cmdline()):
-                process.terminate()
+            if any(part.endswith(_IDLERS) for part in process.cmdline()):
+                # Not SIGTERM, which some of them report to the driver as a failure.
+                process.kill()
                 process.wait(5)
 
 

@@ -20,17 +20,31 @@ class Choice:
 
 _SINGLE = Choice("single", {}, "one pass")
 
+# Tuned on problems of the tiny reasoner that are not held out (infra.bench.vote_record, vote_study).
+_VOTE: Mapping[str, object] = MappingProxyType(
+    {"width": 4, "pace": "needed", "stop": "confidence", "weight": "confidence", "min_votes": 1}
+)
+_WITH_REWARD: Mapping[str, object] = MappingProxyType(
+    {**_VOTE, "n": 10, "confidence_from": "both", "threshold": 0.8, "sharpness": 3}
+)
+_WITHOUT: Mapping[str, object] = MappingProxyType(
+    {**_VOTE, "n": 8, "confidence_from": "logprob", "threshold": 0.9, "sharpness": 2}
+)
+_WHY = "vote that stops when it is sure"
+
 _SCORED: Mapping[Effort, Choice] = MappingProxyType(
     {
-        "auto": Choice("self_consistency", {"n": 8, "width": 3}, "vote that stops when it is decided"),
+        "auto": Choice("self_consistency", _WITH_REWARD, _WHY),
         "low": _SINGLE,
-        "medium": Choice("self_consistency", {"n": 8, "width": 4}, "vote that stops when it is decided"),
+        "medium": Choice("self_consistency", _WITH_REWARD, _WHY),
         "high": Choice("best_of_n", {"n": 16}, "16 samples weighed by the process reward"),
         "max": Choice("best_of_n", {"n": 32, "width": 32}, "32 samples weighed by the process reward"),
     }
 )
 _UNSCORED: Mapping[Effort, Choice] = MappingProxyType(
     {
+        "auto": Choice("self_consistency", _WITHOUT, _WHY),
+        "medium": Choice("self_consistency", _WITHOUT, _WHY),
         "high": Choice("self_consistency", {"n": 16, "width": 8}, "no process reward here: a vote of 16"),
         "max": Choice("self_consistency", {"n": 32, "width": 16}, "no process reward here: a vote of 32"),
     }
@@ -48,4 +62,4 @@ def choose(effort: Effort, *, can_score: bool, greedy: bool) -> Choice:
     choice = scored if can_score else _UNSCORED.get(effort, scored)
     if greedy and choice.technique != "single":
         return Choice("single", {}, f"temperature 0 makes all samples equal; effort {effort} draws one")
-    return Choice(choice.technique, choice.params, f"effort {effort}: {choice.why}")
+    return Choice(choice.technique, dict(choice.params), f"effort {effort}: {choice.why}")

@@ -31,6 +31,8 @@ class Finished(Protocol):
     @property
     def score(self) -> float | None: ...
     @property
+    def weight(self) -> float | None: ...  # None: the score
+    @property
     def score_reason(self) -> str: ...
     @property
     def verdict(self) -> str | None: ...
@@ -40,8 +42,8 @@ class Choice:
     """The standing of the finished answers of one search.
 
     Args:
-        weighted: the scores of equal answers are added up, and the best one of the strongest group is taken;
-            else the one with the highest score.
+        weighted: the weights of equal answers are added up, and the best one of the strongest group is taken;
+            else the one with the highest score. The weight is the score where there is no other.
         begin: where the texts start.
     """
 
@@ -74,7 +76,8 @@ class Choice:
             self._votes.add(finished.key, finished.index)
         if finished.score is not None and finished.index not in self._scored:
             self._scored[finished.index] = finished
-            self._scores.add(finished.key, finished.index, finished.score)
+            weight = finished.score if finished.weight is None else finished.weight
+            self._scores.add(finished.key, finished.index, weight)
             if self._top is None or rank(finished) < rank(self._top):
                 self._top = finished
 

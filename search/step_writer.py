@@ -33,9 +33,10 @@ class StepWriter:
         ground: what the tree is built on.
         segments: decides in which pieces.
         memory: the KV that its steps hold.
+        logprobs: as in `Generate`.
     """
 
-    def __init__(self, ground: Ground, segments: Segments, memory: StepMemory) -> None:
+    def __init__(self, ground: Ground, segments: Segments, memory: StepMemory, logprobs: int) -> None:
         self.steps: list[Step] = []
         self.roots: list[Step] = []
         self.running: dict[CallId, Running] = {}
@@ -47,6 +48,7 @@ class StepWriter:
         self._tree = ground.tree
         self._segments = segments
         self._memory = memory
+        self._logprobs = logprobs
         self._seeds: dict[int, int] = {}
 
     @property
@@ -64,6 +66,7 @@ class StepWriter:
             depth=0 if parent is None else parent.depth + 1,
             tokens=0 if parent is None else parent.tokens,
             thought=0 if parent is None else parent.thought,
+            logprob=0.0 if parent is None else parent.logprob,
             path_scores=() if parent is None else parent.path_scores,
         )
         seed = self._ground.seed if parent is None else self._seeds[parent.index]
@@ -123,6 +126,7 @@ class StepWriter:
             seed,
             given_tokens=given + self.unpaid,
             until=segment.until,
+            logprobs=self._logprobs,
             constrained=segment.constrained and self._ground.constrained,
             tier=self._ground.tier,
         )
@@ -143,6 +147,7 @@ class StepWriter:
         running.tokens += count
         step.tokens += count
         step.generated += count
+        step.logprob += sum(chunk.logprobs)
         if running.segment.thinking:
             step.thought += count
         if not step.generated:

@@ -61,9 +61,12 @@ class Stepper:
         max_depth: steps of a path at most; one that wants more is truncated.
         merge_twins: a step with the very same tokens as an earlier sibling is only a `twin` of it. Else both
             stand, and share one score.
+        logprobs: as in `Generate`.
     """
 
-    def __init__(self, ground: Ground, *, max_depth: int, merge_twins: bool = True) -> None:
+    def __init__(
+        self, ground: Ground, *, max_depth: int, merge_twins: bool = True, logprobs: int = 0
+    ) -> None:
         self.tree: Tree = ground.tree
         self.memory = StepMemory(ground.tree)
         self._ground = ground
@@ -73,7 +76,7 @@ class Stepper:
         self._limit_reason = "max_new_tokens reached" if self._limit < ground.context_left else "context full"
         self._score_tokens = ground.costs.score_tokens
         self._merge_twins = merge_twins
-        self._writer = StepWriter(ground, self._segments, self.memory)
+        self._writer = StepWriter(ground, self._segments, self.memory, logprobs)
         self._scores = StepScores(ground, self.memory)
         self._room = StepRoom(ground, self.memory)
         self._written = 0

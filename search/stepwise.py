@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import exp
 from typing import Literal, TypeAlias, get_args
 
 from search.choice import Choice
@@ -12,13 +13,14 @@ from search.contract import Branch, Call, CallId, Candidate, Equated, Event, Roo
 from search.demand import Demand
 from search.ground import Ground
 from search.grouping import Grouping
-from search.params import MAX_SAMPLES, require_int, require_one_of
+from search.params import MAX_SAMPLES, require_float, require_int, require_one_of
 from search.reduction import REDUCTIONS, Reduction, reduce
 from search.step import Root, Step, StepState
 from search.stepper import Growth, Stepper
 from search.tree import Tree
 
 Aggregate: TypeAlias = Literal["weighted", "max"]
+_LEAST_POWER = -700.0
 AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
 
 
@@ -30,6 +32,8 @@ class StepParams:
         max_depth: steps of a path at most; one that wants more is truncated.
         reduction: how the scores of a path's steps become that of its answer.
         aggregate: `weighted` adds up the scores of equal answers, `max` takes the highest one.
+        likelihood: by `weighted`, each score is multiplied by the probability that the model gave the path,
+            raised to this power; 0 for scores alone.
         max_retries: how many failed steps are drawn again.
 
     Raises:
@@ -39,12 +43,16 @@ class StepParams:
     max_depth: int = 64
     reduction: Reduction = "last"
     aggregate: Aggregate = "weighted"
+    likelihood: float = 0.0
     max_retries: int = 4
 
     def __post_init__(self) -> None:
         require_int("max_depth", self.max_depth, 1, MAX_SAMPLES)
         require_one_of("reduction", self.reduction, REDUCTIONS)
         require_one_of("aggregate", self.aggregate, AGGREGATES)
+        require_float("likelihood", self.likelihood, 0.0, 10.0)
+        if self.likelihood and self.aggregate != "weighted":
+            raise ValueError(f"likelihood must be 0 with aggregate={self.aggregate}, not {self.likelihood!r}")
         require_int("max_retries", self.max_retries, 0, MAX_SAMPLES)
 
 
@@ -63,12 +71,15 @@ class StepSearch(ABC):
     """
 
     def __init__(self, ground: Ground, params: StepParams, *, merge_twins: bool = True) -> None:
-        self._stepper = Stepper(ground, max_depth=params.max_depth, merge_twins=merge_twins)
+        self._stepper = Stepper(
+            ground, max_depth=params.max_depth, merge_twins=merge_twins, logprobs=int(params.likelihood > 0)
+        )
         self._growth = Growth(self._grow, self._begun, self._undone, self._worst)
         self._demand = Demand()
         self._grouping = Grouping(ground.calls, enabled=ground.limits.equate)
         self._begin = ground.root
         self._reduction = params.reduction
+        self._likelihood = params.likelihood
         self._retries = params.max_retries
         self._choice = Choice(weighted=params.aggregate == "weighted", begin=ground.root)
         self._complete: dict[int, Step] = {}
@@ -182,6 +193,12 @@ class StepSearch(ABC):
         """How promising a path is: the reduction of its steps' scores. Without any it is 0."""
         return reduce(self._reduction, step.path_scores)
 
+    def _likely(self, step: Step) -> float:
+        """The probability of a path's tokens, to the power of `likelihood`."""
+        power = self._likelihood * step.logprob
+        # Very long paths count alike rather than not at all, and so do those of which this is not a number.
+        return exp(min(power, 0.0)) if power > _LEAST_POWER else exp(_LEAST_POWER)
+
     def _finish(self, step: Step) -> bool:
         """Count a finished answer, or its score. Returns whether it is one."""
         if not step.has_text or step.state is StepState.TWIN:
@@ -193,6 +210,7 @@ class StepSearch(ABC):
                 step.key = self._grouping.key(step.key)
         if step.score is not None:
             step.score = self.value(step)
+            step.weight = step.score * self._likely(step)
         self._choice.take(step)
         return True
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-import uvicorn
 from opentelemetry.trace import NoOpTracerProvider
 
 from guards.budget import Budget
@@ -19,6 +18,7 @@ from orchestrator.deployment import deploy
 from orchestrator.settings import Settings
 from services.api.app import create_app
 from services.cli.progress import progress
+from services.http_server import HttpServer
 from services.listen import bind
 from services.telemetry.metrics import Metrics
 
@@ -57,12 +57,10 @@ async def running(settings: Settings, metrics: Metrics) -> AsyncIterator[tuple[s
         try:
             app = create_app(up.orchestrator, up.tenants, metrics, settings.limits, up.store_ready)
             listener.listen(1024)
-            server = uvicorn.Server(
-                uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
-            )
+            server = HttpServer(app)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", up.tenants
-            server.should_exit = True
+            server.stop()
             await task
         finally:
             await context.__aexit__(None, None, None)

@@ -46,6 +46,7 @@ class Steps:
 
     drawn: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
     scores: dict[tuple[int, ...], float] = field(default_factory=dict)
+    told: dict[tuple[int, ...], tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         install_shims()  # transformers looks for torchvision's operators
@@ -77,6 +78,14 @@ class Steps:
             pair = logits[[self._reward.right_id, self._reward.wrong_id]].softmax(0)
             self.scores[ids] = float(pair[0])
         return self.scores[ids]
+
+    def logprobs(self, path: tuple[int, ...], count: int) -> tuple[float, ...]:
+        """Log-probabilities of the last `count` tokens of a path."""
+        if path not in self.told:
+            with torch.inference_mode():
+                logits = self._model(torch.tensor([path])).logits[0, -count - 1 : -1].log_softmax(-1)
+            self.told[path] = tuple(logits.gather(1, torch.tensor(path[-count:])[:, None])[:, 0].tolist())
+        return self.told[path][-count:]
 
     def _draw(self, path: tuple[int, ...], already: int) -> list[tuple[int, ...]]:
         with torch.inference_mode():
@@ -122,7 +131,8 @@ def run(
             ids = _written(steps, path, call, taken)
             charged += len(ids)
             text = steps.tokenizer.decode(ids)
-            cancelled += search.tell(Chunk(call.id, ids, text))
+            logprobs = steps.logprobs((*path, *ids), len(ids)) if call.logprobs else ()
+            cancelled += search.tell(Chunk(call.id, ids, text, logprobs))
             if ids[-1] in steps.tokenizer.eos_ids:
                 end = Generated(call.id, "stop")
             elif call.until and text.endswith("\n"):
@@ -164,7 +174,7 @@ def main() -> None:
     problems = [p for p in problems if int(p["id"].split("-")[1]) >= arguments.first]
     steps = Steps()
     if arguments.memory.exists():
-        steps.drawn, steps.scores = pickle.loads(arguments.memory.read_bytes())
+        steps.drawn, steps.scores, steps.told = pickle.loads(arguments.memory.read_bytes())
     for technique, text in zip(arguments.runs[::2], arguments.runs[1::2], strict=True):
         right: Counter[int] = Counter()
         tokens = 0
@@ -178,7 +188,7 @@ def main() -> None:
         share = sum(right.values()) / count
         print(f"{share:.3f}  {tokens / count:6.0f} tokens  {levels}  {technique} {text}", flush=True)
         arguments.memory.parent.mkdir(parents=True, exist_ok=True)
-        arguments.memory.write_bytes(pickle.dumps((steps.drawn, steps.scores)))
+        arguments.memory.write_bytes(pickle.dumps((steps.drawn, steps.scores, steps.told)))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 
 from orchestrator.deployment import Deployment, deploy
 from orchestrator.settings import Settings, effective
@@ -22,15 +20,13 @@ from services.api.app import create_app
 from services.cli.announce import announcement, open_door
 from services.cli.options import Config, Set, StateDir, fail, settings_or_exit
 from services.cli.progress import progress
+from services.http_server import HttpServer
 from services.listen import bind
 from services.telemetry.metrics import Metrics
 from services.telemetry.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 _GRACE_S = 8
-_KEEP_ALIVE_S = 75
-"""Longer than clients keep an idle connection (5 s in httpx and the OpenAI client): a server that closes one
-may do so while a request is on its way."""
 
 
 def serve(
@@ -76,22 +72,6 @@ async def _until_stopped(settings: Settings, config: Path | None) -> None:
         await serving
 
 
-class _Server(uvicorn.Server):
-    """Leaves the signals to `_until_stopped`, which must also act before and after serving."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        await self._on_started()
-
-
 async def _serve(settings: Settings, config: Path | None) -> None:
     metrics, tracing = Metrics(), Tracing(os.environ)
     try:
@@ -124,22 +104,12 @@ async def _listen(
         door = await open_door(deployment.tenants)
         print(announcement(settings, config, listener.getsockname()[1], door), flush=True)
 
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=_GRACE_S,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            server_header=False,
-        ),
-        announce,
-    )
+    server = HttpServer(app, grace_s=_GRACE_S, on_started=announce)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(task)
     finally:
         # Searches end first, so that waiting clients get their partial answers.
         await deployment.orchestrator.close()
-        server.should_exit = True
+        server.stop()
         await asyncio.wait({task}, timeout=_GRACE_S + 2)

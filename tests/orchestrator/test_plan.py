@@ -30,10 +30,11 @@ def refused(**fields: Any) -> RequestRefused:
     ("effort", "scorable", "technique", "n"),
     [
         ("low", True, "single", None),
-        ("medium", True, "self_consistency", 8),
+        ("medium", True, "self_consistency", 10),
         ("high", True, "best_of_n", 16),
         ("max", True, "best_of_n", 32),
-        ("auto", True, "self_consistency", 8),
+        ("auto", True, "self_consistency", 10),
+        ("auto", False, "self_consistency", 8),
         ("high", False, "self_consistency", 16),
         ("max", False, "self_consistency", 32),
     ],

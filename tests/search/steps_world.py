@@ -38,6 +38,7 @@ class StepWorld(World):
     The answer is 7 when all choices were 0, else the choices as digits. `scripts` is not used.
 
     Args:
+        logprob: of each token of a step, by its choice; told where a call asks for it.
         worth: the verifier's score of a path by its choices so far.
         fails: whether a call fails, by itself and the number of calls that failed already.
         endless: paths never end by themselves.
@@ -46,6 +47,7 @@ class StepWorld(World):
     depth: int = 3
     choices: int = 3
     length: int = 3
+    logprob: Callable[[int], float] = lambda choice: -0.5 * choice
     worth: Callable[[Sequence[int]], float] = right_is_zero
     fails: Callable[[Call, int], bool] = lambda _, __: False
     endless: bool = False
@@ -83,7 +85,9 @@ class StepWorld(World):
             choices = [*choices, int.from_bytes(digest, "big") % self.choices]
         count = min(self.rng.randint(1, self.length - at), self.left[call.id])
         ids = tuple(1000 + 10 * (done + i) + choices[-1] for i in range(count))
-        return Chunk(call.id, ids, "".join(self.piece(at + i, step, choices) for i in range(count)))
+        text = "".join(self.piece(at + i, step, choices) for i in range(count))
+        logprobs = (self.logprob(choices[-1]),) * count if call.logprobs else ()
+        return Chunk(call.id, ids, text, logprobs)
 
     def piece(self, at: int, step: int, choices: Sequence[int]) -> str:
         if at < self.length - 1:

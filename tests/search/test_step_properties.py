@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -37,7 +38,7 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "aggregate": st.sampled_from(["weighted", "max"]),
     "max_retries": RETRIES,
 }
-PARAMS: st.SearchStrategy[Any] = st.one_of(
+BY_SCORE: st.SearchStrategy[Any] = st.one_of(
     st.builds(BeamParams, width=FEW, expand=FEW, **SHARED),
     st.builds(DvtsParams, subtrees=FEW, expand=FEW, **SHARED),
     st.builds(RebaseParams, n=st.integers(1, 20), temperature=st.sampled_from([0.01, 0.2, 5.0]), **SHARED),
@@ -60,6 +61,13 @@ PARAMS: st.SearchStrategy[Any] = st.one_of(
         **SHARED,
     ),
 )
+
+
+def by_likelihood(params: Any) -> Any:
+    return replace(params, likelihood=0.5) if params.aggregate == "weighted" else params
+
+
+PARAMS = BY_SCORE | BY_SCORE.map(by_likelihood)
 TIGHT = st.integers(0, 400) | st.just(AMPLE)
 CASES = st.builds(
     Case,

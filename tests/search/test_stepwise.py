@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from search.contract import Chunk, Equate, Event, Generate, Generated, Score, Search
+from search.contract import Call, Chunk, Equate, Event, Generate, Generated, Score, Search
 from search.step import StepState
 from search.stepwise import StepSearch
 from search.tool_calls import ToolMarkers
@@ -245,3 +247,46 @@ def test_calls_of_tools_are_never_compared_with_answers(make: Make) -> None:
     assert called, "no path called a tool"
     assert asked, "no answers were compared"
     assert all("sqrt" in c.answer and "sqrt" in c.other for c in asked)
+
+
+@EVERY
+def test_of_answers_of_equal_score_the_likelier_wins(make: Make) -> None:
+    asked: list[int] = []
+
+    def noted(call: Call, _: int) -> bool:
+        asked.extend([call.logprobs] if isinstance(call, Generate) else [])
+        return False
+
+    odd = world(
+        depth=2, choices=2, worth=lambda _: 0.5, logprob=lambda choice: 5.0 * (choice - 1), fails=noted
+    )
+    best = odd.run(make(likelihood=1.0)).best()
+    assert best is not None
+    assert best.answer == "11"
+    assert set(asked) == {1}
+    asked.clear()
+    world(fails=noted).run(make())
+    assert set(asked) == {0}
+
+
+@EVERY
+@pytest.mark.parametrize("logprob", [-math.inf, math.nan, -1e6])
+def test_where_no_path_is_likely_at_all_the_scores_decide(make: Make, logprob: float) -> None:
+    search = world(depth=3, choices=2, logprob=lambda _: logprob).run(make(likelihood=1.0))
+    best = search.best()
+    assert best is not None
+    assert best.answer == "7"
+    assert 0.0 < best.support <= 1.0
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("params", "legal"),
+    [
+        ({"likelihood": -0.1}, "likelihood must be a number in 0.0..10.0"),
+        ({"likelihood": 0.5, "aggregate": "max"}, "likelihood must be 0 with aggregate=max"),
+    ],
+)
+def test_a_likelihood_that_cannot_be_is_refused(make: Make, params: dict[str, Any], legal: str) -> None:
+    with pytest.raises(ValueError, match=legal):
+        make(**params)

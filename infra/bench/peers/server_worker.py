@@ -13,10 +13,10 @@ install_shims()
 def run_scheduler(*args: Any, **kwargs: Any) -> None:
     from sglang.srt.managers.scheduler import run_scheduler_process
 
-    from engines.sglang_cpu_worker import _share_the_world_group
+    from engines.sglang_cpu_worker import _quiet_gloo
 
     # As in our own engine: otherwise this server, idle, would slow the side that is being measured.
-    _share_the_world_group()
+    _quiet_gloo()
     run_scheduler_process(*args, **kwargs)
 
 

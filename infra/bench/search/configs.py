@@ -26,7 +26,7 @@ class Config:
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
-FIXED = Config("fixed 16, majority", "self_consistency", {"n": N, "width": N, "stop": "none"})
+FIXED = Config("majority 16", "self_consistency", {"n": N, "width": N, "stop": "none"})
 """All 16 samples at once and a plain majority; it ends early only when the rest cannot change the winner."""
 
 BEST_STOP = Config("vote, best stop", "self_consistency", {
@@ -35,13 +35,14 @@ BEST_STOP = Config("vote, best stop", "self_consistency", {
 })  # fmt: skip
 """Tuned on 750 problems that are not held out (`infra.bench.vote_record`, `infra.bench.vote_study`)."""
 
-BEST_TREE = Config("rebase 12, sharp", "rebase", {"n": 12, "temperature": 0.1})
+BEST_TREE = Config("rebase 16, sharp", "rebase", {"n": 16, "temperature": 0.1})
 """The best of `infra.bench.tree_study` so far, on problems that are not held out."""
 
 CURVE: tuple[Config, ...] = (
     Config("single, greedy", "single"),
     Config("single, sampled", "single", sampling={"temperature": 0.8}),
-    *(Config(f"majority {n}", "self_consistency", {"n": n, "width": n, "stop": "none"}) for n in (4, 16, 64)),
+    *(Config(f"majority {n}", "self_consistency", {"n": n, "width": n, "stop": "none"}) for n in (4, 64)),
+    FIXED,
     Config("beta stop 16", "self_consistency", {"n": N, "stop": "beta"}),
     Config("confidence stop 12, no verifier", "self_consistency", {
         "n": 12, "width": 4, "pace": "needed", "stop": "confidence", "weight": "confidence",
@@ -56,6 +57,7 @@ CURVE: tuple[Config, ...] = (
     *(Config(f"beam {w}x4", "beam", {"width": w, "expand": 4}) for w in (2, 4, 8)),
     *(Config(f"dvts {w}x4", "dvts", {"subtrees": w, "expand": 4}) for w in (2, 4, 8)),
     *(Config(f"rebase {n}", "rebase", {"n": n}) for n in (8, 16)),
+    BEST_TREE,
     *(Config(f"mcts {e}", "mcts", {"expansions": e}) for e in (32, 64)),
     *(Config(f"particles {n}", "particle", {"particles": n}) for n in (8, 16)),
     Config("cascade: greedy, vote, beam", "cascade", {

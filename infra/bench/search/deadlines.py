@@ -13,8 +13,8 @@ from infra.bench.problems import Problem
 from infra.bench.search.ask import Row, ask
 from infra.bench.search.configs import BEST_TREE, MODEL
 
-COUNT = 200
-SHORTEST_MS, LONGEST_MS = 30, 1500
+PROBLEMS = 50
+SHORTEST_MS, LONGEST_MS = 50, 4000
 BUCKETS = 4
 
 
@@ -23,6 +23,7 @@ class Deadline:
     """One query with a deadline; `late_ms` is negative for an answer that came before it."""
 
     row: Row
+    bucket: int
     deadline_ms: int
     late_ms: float
 
@@ -30,31 +31,37 @@ class Deadline:
 async def at_random_deadlines(
     client: httpx.AsyncClient, problems: Sequence[tuple[int, Problem]], progress: Progress
 ) -> list[Deadline]:
-    """One query after the other, each with a deadline of its own, evenly spread in its logarithm."""
+    """One query after the other, each with a deadline of its own, in random order.
+
+    Each problem has one deadline at random in each bucket, so that the buckets hold the same problems. The
+    buckets are evenly spread in the deadline's logarithm.
+    """
     rng = random.Random(5)
-    low, high = float(SHORTEST_MS), float(LONGEST_MS)
-    task = progress.add_task(f"random deadlines, {MODEL}", total=COUNT)
+    growth = (LONGEST_MS / SHORTEST_MS) ** (1 / BUCKETS)
+    planned = [
+        (bucket, round(SHORTEST_MS * growth ** (bucket + rng.random())), problem)
+        for bucket in range(BUCKETS)
+        for problem in problems[:PROBLEMS]
+    ]
+    rng.shuffle(planned)
+    task = progress.add_task(f"random deadlines, {MODEL}", total=len(planned))
     results: list[Deadline] = []
-    for number in range(COUNT):
-        seed, problem = problems[number % len(problems)]
-        deadline_ms = round(low * (high / low) ** rng.random())
+    for bucket, deadline_ms, (seed, problem) in planned:
         row = await ask(client, BEST_TREE, problem, seed, deadline_ms=deadline_ms)
-        results.append(Deadline(row, deadline_ms, row.seconds * 1000 - deadline_ms))
+        results.append(Deadline(row, bucket, deadline_ms, row.seconds * 1000 - deadline_ms))
         progress.advance(task)
     progress.remove_task(task)
     return results
 
 
 def buckets(results: Sequence[Deadline]) -> list[tuple[int, int, float, float]]:
-    """Of each quarter, shortest first: longest deadline (ms), queries, share answered and share right."""
-    ordered = sorted(results, key=lambda r: r.deadline_ms)
-    size = -(-len(ordered) // BUCKETS)
+    """Of each bucket, shortest first: longest deadline (ms), queries, share answered and share right."""
     out = []
-    for start in range(0, len(ordered), size):
-        part = ordered[start : start + size]
+    for bucket in range(BUCKETS):
+        part = [r for r in results if r.bucket == bucket]
         answered = sum(r.row.answered for r in part) / len(part)
         right = sum(r.row.right for r in part) / len(part)
-        out.append((part[-1].deadline_ms, len(part), answered, right))
+        out.append((max(r.deadline_ms for r in part), len(part), answered, right))
     return out
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import uvicorn
 
 from engines.scripted import ScriptedEngine
 from guards.budget import Budget
@@ -20,6 +19,7 @@ from orchestrator.catalog import ServedModel
 from orchestrator.service import Orchestrator
 from orchestrator.settings import LimitSettings
 from services.api.app import create_app
+from services.http_server import HttpServer
 from services.listen import bind
 from services.telemetry.metrics import Metrics
 from support.world import memory_tracer
@@ -84,23 +84,13 @@ async def serve(
     app = create_app(orchestrator, tenants, metrics, settings, ready)
     with bind("127.0.0.1", 0) as listener:
         listener.listen()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-        with _without_signals(server):
-            task = asyncio.create_task(server.serve(sockets=[listener]))
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            headers = {"Authorization": f"Bearer {key}"}
-            async with httpx.AsyncClient(
-                base_url=url, headers=headers, trust_env=False, timeout=20
-            ) as client:
-                model, engine = models[0]
-                yield Site(url, key, tenant, tenants, ledger, engine, model, orchestrator, client, spans)
-            await orchestrator.close()
-            server.should_exit = True
-            await task
-
-
-@contextlib.contextmanager
-def _without_signals(server: uvicorn.Server) -> Any:
-    nothing: Callable[[], Any] = contextlib.nullcontext
-    server.capture_signals = nothing  # type: ignore[method-assign]
-    yield
+        server = HttpServer(app)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=20) as client:
+            model, engine = models[0]
+            yield Site(url, key, tenant, tenants, ledger, engine, model, orchestrator, client, spans)
+        await orchestrator.close()
+        server.stop()
+        await task
