@@ -46,7 +46,7 @@ class Steps:
 
     drawn: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
     scores: dict[tuple[int, ...], float] = field(default_factory=dict)
-    told: dict[tuple[int, ...], tuple[float, ...]] = field(default_factory=dict)
+    told: dict[tuple[tuple[int, ...], int], tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         install_shims()  # transformers looks for torchvision's operators
@@ -81,11 +81,12 @@ class Steps:
 
     def logprobs(self, path: tuple[int, ...], count: int) -> tuple[float, ...]:
         """Log-probabilities of the last `count` tokens of a path."""
-        if path not in self.told:
+        if (path, count) not in self.told:
             with torch.inference_mode():
                 logits = self._model(torch.tensor([path])).logits[0, -count - 1 : -1].log_softmax(-1)
-            self.told[path] = tuple(logits.gather(1, torch.tensor(path[-count:])[:, None])[:, 0].tolist())
-        return self.told[path][-count:]
+            own = torch.tensor(path[-count:])[:, None]
+            self.told[path, count] = tuple(logits.gather(1, own)[:, 0].tolist())
+        return self.told[path, count]
 
     def _draw(self, path: tuple[int, ...], already: int) -> list[tuple[int, ...]]:
         with torch.inference_mode():
