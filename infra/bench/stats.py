@@ -18,8 +18,8 @@ class Paired:
     Args:
         difference: as a fraction; positive where the first side is better.
         low, high: its 95 % interval, by percentile bootstrap over problems.
-        won, lost: problems that only the first, or only the second, got right.
-        p: two-sided p-value of McNemar's exact test.
+        won, lost: problems that the first, or the second, got right (more often).
+        p: two-sided p-value of McNemar's exact test; of shares, of the sign test, which is the same one.
         problems: that both had.
     """
 
@@ -32,18 +32,22 @@ class Paired:
     problems: int
 
 
-def compare(ours: Sequence[bool], theirs: Sequence[bool], seed: int) -> Paired:
-    """Compare the verdicts on the same problems, in the same order.
+def compare(ours: Sequence[float], theirs: Sequence[float], seed: int) -> Paired:
+    """Compare two sides on the same problems, in the same order.
+
+    Args:
+        ours, theirs: of each problem, whether it was right, or the share of its runs that were.
+        seed: of the bootstrap.
 
     Raises:
         ValueError: the lists are empty or not of one length.
     """
     if not ours or len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} and {len(theirs)} verdicts cannot be paired")
-    differences = [int(a) - int(b) for a, b in zip(ours, theirs, strict=True)]
-    won, lost = differences.count(1), differences.count(-1)
-    low, high = _bootstrap(won, lost, len(differences), seed)
-    mean = (won - lost) / len(differences)
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    won, lost = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+    low, high = _bootstrap(differences, seed)
+    mean = sum(differences) / len(differences)
     return Paired(mean, low, high, won, lost, mcnemar(won, lost), len(differences))
 
 
@@ -56,10 +60,10 @@ def mcnemar(won: int, lost: int) -> float:
     return float(min(1.0, 2 * tail / 2**discordant))
 
 
-def _bootstrap(won: int, lost: int, problems: int, seed: int) -> tuple[float, float]:
+def _bootstrap(differences: Sequence[float], seed: int) -> tuple[float, float]:
     """2.5th and 97.5th percentile of the mean difference over resampled problems."""
     draw = random.Random(seed)
-    values = [1] * won + [-1] * lost + [0] * (problems - won - lost)
+    values, problems = sorted(differences, key=lambda d: (-abs(d), -d)), len(differences)
     means = sorted(sum(draw.choices(values, k=problems)) / problems for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
 

@@ -116,6 +116,14 @@ def test_the_bootstrap_interval_is_that_of_the_mean_of_paired_differences() -> N
     assert paired == compare(ours, theirs, seed=1)
 
 
+def test_shares_of_several_runs_are_paired_by_problem() -> None:
+    paired = compare([0.5] * 50 + [0.0] * 50, [0.0] * 100, seed=1)
+    assert (paired.won, paired.lost, paired.difference) == (50, 0, 0.25)
+    error = 0.25 / math.sqrt(100)
+    assert paired.low == pytest.approx(0.25 - 1.96 * error, abs=0.01)
+    assert paired.high == pytest.approx(0.25 + 1.96 * error, abs=0.01)
+
+
 def test_sides_that_agree_everywhere_differ_by_nothing() -> None:
     paired = compare([True, False, True], [True, False, True], seed=0)
     assert (paired.difference, paired.low, paired.high, paired.p) == (0.0, 0.0, 0.0, 1.0)

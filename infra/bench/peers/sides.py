@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from infra.bench.search.configs import BEST_STOP, BEST_TREE
+
 N = 16
 TEMPERATURE = 0.8
 MAX_NEW_TOKENS = 128
@@ -62,9 +64,9 @@ class Side:
 
 OURS = "pondera vote"
 """The side that is compared in the RESULT line."""
-OUR_VOTE: Mapping[str, Any] = {"n": N, "width": 4, "stop": "beta"}
+OUR_VOTE: Mapping[str, Any] = {**BEST_STOP.params, "n": N}
 OUR_BEST: Mapping[str, Any] = {"n": N}
-OUR_TREES: Mapping[str, Mapping[str, Any]] = {"beam": {}, "mcts": {}}
+OUR_TREES: Mapping[str, Mapping[str, Any]] = {"beam": {}, "mcts": {}, "rebase": BEST_TREE.params}
 """Our tree techniques to be run if the registry has them, by name, with their parameters."""
 
 _TREES = ("treequest mcts", "its_hub beam", "its_hub particles")
@@ -72,6 +74,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "pondera best-of-n": ("its_hub best-of-n", "optillm bon"),
     "pondera beam": _TREES,
     "pondera mcts": _TREES,
+    "pondera rebase": _TREES,
 }
 """Further sides of ours, each with the peers' sides that it is compared with."""
 

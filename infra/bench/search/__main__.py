@@ -2,9 +2,10 @@
 
     python -m infra.bench.search [--quick]
 
-Four parts, each with the problem's number as the seed: (1) the vote with its best stop against a fixed 16
-samples, on all 1,000 held-out problems; (2) the best tree technique against a majority vote of at least the
-same total tokens, on levels 3 to 5; (3) all configurations, on a part of the problems; (4) random deadlines.
+Four parts, each with the problem's number as the seed: (1) the best tree technique against a majority vote of
+at least the same total tokens, on levels 3 to 5, twice with different seeds; (2) the vote with its best stop
+against a fixed 16 samples, on all 1,000 held-out problems; (3) random deadlines; (4) all configurations, on a
+part of the problems.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from infra.bench.problems import PER_LEVEL, Problem, held_out
 from infra.bench.results import report
 from infra.bench.search.ask import Row, ask_all
 from infra.bench.search.configs import BEST_STOP, BEST_TREE, CURVE, FIXED, MODEL, Config, N
-from infra.bench.search.deadlines import PROBLEMS, Deadline, at_random_deadlines, buckets, percentile
+from infra.bench.search.deadlines import Deadline, at_random_deadlines, buckets, percentile
 from infra.bench.search.plot import draw
 from infra.bench.search.summary import Figures, figures, flagged, paired, token_ratio
 from infra.bench.server import serving
@@ -32,7 +33,10 @@ from orchestrator.settings import load
 
 PICTURE = Path("infra/docs/assets/accuracy-tokens.svg")
 EASY, HARD, ALL = (1, 2), (3, 4, 5), (1, 2, 3, 4, 5)
-CURVE_FROM, CURVE_PER_LEVEL = 60, 16
+CURVE_FROM, CURVE_PER_LEVEL = 60, 10
+WIDTH = 150
+TIMED = 50
+"""Problems that are asked with deadlines, each with four of them."""
 
 
 def main() -> None:
@@ -44,20 +48,22 @@ def main() -> None:
 async def run(*, quick: bool) -> None:
     settings = load(None)
     settings = settings.model_copy(update={"models": tuple(m for m in settings.models if m.name == MODEL)})
-    everything = list(enumerate(held_out(0, 4 if quick else PER_LEVEL)))
-    first = 2 if quick else CURVE_FROM
-    wanted = {p.id for p in held_out(first, 2 if quick else CURVE_PER_LEVEL)}
+    everything = list(enumerate(held_out(0, 2 if quick else PER_LEVEL)))
+    first, count = (1, 1) if quick else (CURVE_FROM, CURVE_PER_LEVEL)
+    wanted = {p.id for p in held_out(first, count)}
     part = [(seed, p) for seed, p in everything if p.id in wanted]
-    console = Console()
+    console = Console(width=WIDTH)
     async with serving(settings) as (client, _):
         with Progress(console=console) as progress:
-            vote, fixed = await _alternating(client, (BEST_STOP, FIXED), everything, progress)
             hard = [(seed, p) for seed, p in everything if p.level in HARD]
-            tree, equal = await _tree_and_equal(client, hard, progress)
+            again = [(seed + len(everything), p) for seed, p in hard]
+            tree, equal = await _tree_and_equal(client, [*hard, *again], progress)
+            _tell(console, [figures(rows) for rows in (tree, equal)], "levels 3 to 5")
+            vote, fixed = await _alternating(client, (BEST_STOP, FIXED), everything, progress)
+            _tell(console, [figures(rows) for rows in (vote, fixed)], "all held-out problems")
+            late = await at_random_deadlines(client, hard[-(2 if quick else TIMED) :], progress)
             known = {rows[0].config: [r for r in rows if r.problem in wanted] for rows in (vote, fixed)}
             curve = [known.get(c.name) or await ask_all(client, c, part, progress) for c in CURVE]
-            late = await at_random_deadlines(client, hard[-PROBLEMS:], progress)
-    _tell(console, [figures(rows) for rows in (vote, fixed, tree, equal)], "held-out problems")
     measured = [figures(rows) for rows in curve]
     _tell(console, measured, f"{len(part)} problems of all levels")
     if not quick:
@@ -87,7 +93,7 @@ async def _tree_and_equal(
     """The tree, and a plain majority vote of so many samples that it costs at least as many tokens."""
     tree = await ask_all(client, BEST_TREE, problems, progress)
     try_out = Config("majority, trial", "self_consistency", {"n": N, "width": N, "stop": "none"})
-    sampled = await ask_all(client, try_out, problems[: max(15, len(problems) // 10)], progress)
+    sampled = await ask_all(client, try_out, problems[: max(5, len(problems) // 10)], progress)
     wanted = figures(tree).tokens
     per_sample = figures(sampled).generated / N
     prompt = figures(sampled).tokens - figures(sampled).generated

@@ -21,6 +21,7 @@ class Row:
     """One problem under one configuration.
 
     Args:
+        seed: of the request.
         tokens: all that were charged: prompt, samples, verifier.
         after_stop: generated after their call had been cancelled.
         cached, fresh: prompt tokens of all generations but the first, found in the prefix cache or not.
@@ -30,6 +31,7 @@ class Row:
     config: str
     problem: str
     level: int
+    seed: int
     right: bool
     answered: bool
     status: str
@@ -98,6 +100,7 @@ async def ask(
         config=config.name,
         problem=problem.id,
         level=problem.level,
+        seed=seed,
         right=found.get("answer") == str(problem.answer),
         answered=found.get("answer") is not None,
         status=found["status"],

@@ -35,8 +35,8 @@ BEST_STOP = Config("vote, best stop", "self_consistency", {
 })  # fmt: skip
 """Tuned on 750 problems that are not held out (`infra.bench.vote_record`, `infra.bench.vote_study`)."""
 
-BEST_TREE = Config("rebase 16, sharp", "rebase", {"n": 16, "temperature": 0.1})
-"""The best of `infra.bench.tree_study` so far, on problems that are not held out."""
+BEST_TREE = Config("rebase 4, likelihood", "rebase", {"n": 4, "temperature": 0.1, "likelihood": 2.0})
+"""The best of `infra.bench.tree_study`, on problems that are not held out."""
 
 CURVE: tuple[Config, ...] = (
     Config("single, greedy", "single"),

@@ -62,14 +62,14 @@ def figures(rows: Sequence[Row]) -> Figures:
 
 
 def paired(ours: Sequence[Row], theirs: Sequence[Row]) -> Paired:
-    """Compare two configurations on the problems that both had.
+    """Compare two configurations on the problems that both had, by the share of runs that were right.
 
     Raises:
         ValueError: they have none in common.
     """
-    other = {row.problem: row.right for row in theirs}
-    both = [row for row in ours if row.problem in other]
-    return compare([r.right for r in both], [other[r.problem] for r in both], SEED)
+    mine, other = _shares(ours), _shares(theirs)
+    both = [problem for problem in mine if problem in other]
+    return compare([mine[p] for p in both], [other[p] for p in both], SEED)
 
 
 def token_ratio(ours: Sequence[Row], theirs: Sequence[Row], levels: Sequence[int]) -> float:
@@ -80,6 +80,13 @@ def token_ratio(ours: Sequence[Row], theirs: Sequence[Row], levels: Sequence[int
 def flagged(all_figures: Sequence[Figures], baseline: Figures) -> list[str]:
     """Configurations that are no better than the baseline and cost more tokens."""
     return [f.config for f in all_figures if f.accuracy <= baseline.accuracy and f.tokens > baseline.tokens]
+
+
+def _shares(rows: Sequence[Row]) -> dict[str, float]:
+    runs: dict[str, list[bool]] = {}
+    for row in rows:
+        runs.setdefault(row.problem, []).append(row.right)
+    return {problem: sum(right) / len(right) for problem, right in runs.items()}
 
 
 def _tokens(rows: Sequence[Row], levels: Sequence[int]) -> int:
