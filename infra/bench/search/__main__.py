@@ -3,7 +3,7 @@
     python -m infra.bench.search [--quick]
 
 Four parts, each with the problem's number as the seed: (1) the best tree technique against a majority vote of
-at least the same total tokens, on levels 3 to 5, twice with different seeds; (2) the vote with its best stop
+at least the same total tokens, on levels 3 to 5, three times with different seeds; (2) the vote with its best stop
 against a fixed 16 samples, on all 1,000 held-out problems; (3) random deadlines; (4) all configurations, on a
 part of the problems.
 """
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import ceil
 from pathlib import Path
 
 import httpx
@@ -33,7 +34,9 @@ from orchestrator.settings import load
 
 PICTURE = Path("infra/docs/assets/accuracy-tokens.svg")
 EASY, HARD, ALL = (1, 2), (3, 4, 5), (1, 2, 3, 4, 5)
-CURVE_FROM, CURVE_PER_LEVEL = 60, 10
+CURVE_FROM, CURVE_PER_LEVEL = 60, 8
+RUNS = 3
+"""Runs of the tree and of its rival on each problem, with different seeds."""
 WIDTH = 150
 TIMED = 50
 """Problems that are asked with deadlines, each with four of them."""
@@ -56,8 +59,8 @@ async def run(*, quick: bool) -> None:
     async with serving(settings) as (client, _):
         with Progress(console=console) as progress:
             hard = [(seed, p) for seed, p in everything if p.level in HARD]
-            again = [(seed + len(everything), p) for seed, p in hard]
-            tree, equal = await _tree_and_equal(client, [*hard, *again], progress)
+            runs = [(seed + len(everything) * run, p) for run in range(RUNS) for seed, p in hard]
+            tree, equal = await _tree_and_equal(client, runs, progress)
             _tell(console, [figures(rows) for rows in (tree, equal)], "levels 3 to 5")
             vote, fixed = await _alternating(client, (BEST_STOP, FIXED), everything, progress)
             _tell(console, [figures(rows) for rows in (vote, fixed)], "all held-out problems")
@@ -98,14 +101,14 @@ async def _tree_and_equal(
     per_sample = figures(sampled).generated / N
     prompt = figures(sampled).tokens - figures(sampled).generated
     # Rather a few tokens too many than the whole vote once more.
-    n = max(2, round(1.03 * (wanted - prompt) / per_sample) + 1)
+    n = max(2, ceil(1.01 * (wanted - prompt) / per_sample))
     while True:
         equal = Config(f"majority {n}", "self_consistency", {"n": n, "width": min(n, 64), "stop": "none"})
         rows = await ask_all(client, equal, problems, progress)
         if figures(rows).tokens >= wanted:
             return tree, rows
         # A vote that is decided ends early, so that it may take more samples to spend as much.
-        n = round(n * max(1.1, wanted / figures(rows).tokens)) + 1
+        n += max(1, ceil((wanted - figures(rows).tokens) / per_sample))
 
 
 def _tell(console: Console, measured: Sequence[Figures], title: str) -> None:

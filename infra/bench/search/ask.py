@@ -13,7 +13,7 @@ from rich.progress import Progress
 from infra.bench.problems import Problem
 from infra.bench.search.configs import MODEL, Config
 
-AT_ONCE = 6
+AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ BEST_STOP = Config("vote, best stop", "self_consistency", {
 })  # fmt: skip
 """Tuned on 750 problems that are not held out (`infra.bench.vote_record`, `infra.bench.vote_study`)."""
 
-BEST_TREE = Config("rebase 4, likelihood", "rebase", {"n": 4, "temperature": 0.1, "likelihood": 2.0})
+BEST_TREE = Config("rebase 3, likelihood", "rebase", {"n": 3, "temperature": 0.1, "likelihood": 2.0})
 """The best of `infra.bench.tree_study`, on problems that are not held out."""
 
 CURVE: tuple[Config, ...] = (
