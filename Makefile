@@ -1,7 +1,7 @@
 # Two commands do all the set-up they need: `make run` and `make test`.
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint unit e2e demo bench-overhead bench-stop bench-search bench-peers fuzz clean
+.PHONY: help setup run test lint unit e2e demo bench-overhead bench-stop bench-search bench-peers bench-gym fuzz clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -43,6 +43,9 @@ bench-search: setup    ## every technique: accuracy against total tokens; the pr
 
 bench-peers: setup     ## its_hub, OptiLLM, TreeQuest and the bare engine beside Pondera
 	@$(BIN)/python -m infra.bench.peers
+
+bench-gym: setup       ## reasoning-gym families on SmolLM2 (`ARGS=--pilot`: which of them it can partly do)
+	@$(BIN)/python -m infra.bench.gym $(ARGS)
 
 fuzz: setup            ## the property tests of all techniques, 10,000 random runs each kind
 	PONDERA_EXAMPLES=10000 $(BIN)/pytest -q --timeout=0 tests/search/test_properties.py \

@@ -4,8 +4,8 @@
 
 Four parts, each with the problem's number as the seed: (1) the best tree technique against a majority vote of
 at least the same total tokens, on levels 3 to 5, three times with different seeds; (2) the vote with its best
-stop against a fixed 16 samples, on all 1,000 held-out problems; (3) random deadlines; (4) all configurations, on
-a part of the problems.
+stop against a fixed 16 samples, on all 1,000 held-out problems; (3) random deadlines; (4) all configurations,
+on a part of the problems.
 """
 
 from __future__ import annotations
