@@ -36,6 +36,11 @@ class StepParams:
             raised to this power; 0 for scores alone.
         max_retries: how many failed steps are drawn again.
 
+    Sources of `likelihood`: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language
+    Models", ICLR 2023 (arXiv 2203.11171), weigh votes by the probability of their paths. Xie et al.,
+    "Self-Evaluation Guided Beam Search for Reasoning", NeurIPS 2023 (arXiv 2305.00633), multiply powers of
+    the model's probability and of a score.
+
     Raises:
         ValueError: a value is out of its range.
     """
