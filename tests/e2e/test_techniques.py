@@ -23,7 +23,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "deepconf": {"n": 8, "warmup": 4},
     "beam": SMALL_TREE,
     "dvts": {"subtrees": 2, "expand": 3},
-    "rebase": {"n": 6},
+    "rebase": {"n": 6, "likelihood": 1.0},
     "mcts": {"expansions": 16},
     "particle": {"particles": 4},
     "refine": {"rounds": 1},
