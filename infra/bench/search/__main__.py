@@ -3,7 +3,7 @@
     python -m infra.bench.search [--quick]
 
 Four parts, each with the problem's number as the seed: (1) the best tree technique against a majority vote of
-at least the same total tokens, on levels 3 to 5, three times with different seeds; (2) the vote with its best
+at least the same total tokens, on levels 3 to 5, twice with different seeds; (2) the vote with its best
 stop against a fixed 16 samples, on all 1,000 held-out problems; (3) random deadlines; (4) all configurations,
 on a part of the problems.
 """
@@ -35,7 +35,9 @@ from orchestrator.settings import load
 PICTURE = Path("infra/docs/assets/accuracy-tokens.svg")
 EASY, HARD, ALL = (1, 2), (3, 4, 5), (1, 2, 3, 4, 5)
 CURVE_FROM, CURVE_PER_LEVEL = 60, 8
-RUNS = 3
+TRIAL = 4
+"""Samples of the votes that tell how many tokens a sample takes."""
+RUNS = 2
 """Runs of the tree and of its rival on each problem, with different seeds."""
 WIDTH = 150
 TIMED = 50
@@ -95,10 +97,10 @@ async def _tree_and_equal(
 ) -> tuple[list[Row], list[Row]]:
     """The tree, and a plain majority vote of so many samples that it costs at least as many tokens."""
     tree = await ask_all(client, BEST_TREE, problems, progress)
-    try_out = Config("majority, trial", "self_consistency", {"n": N, "width": N, "stop": "none"})
-    sampled = await ask_all(client, try_out, problems[: max(5, len(problems) // 10)], progress)
+    try_out = Config("majority, trial", "self_consistency", {"n": TRIAL, "width": TRIAL, "stop": "none"})
+    sampled = await ask_all(client, try_out, problems[:60], progress)
     wanted = figures(tree).tokens
-    per_sample = figures(sampled).generated / N
+    per_sample = figures(sampled).generated / TRIAL
     prompt = figures(sampled).tokens - figures(sampled).generated
     # Rather a few tokens too many than the whole vote once more.
     n = max(2, ceil(1.01 * (wanted - prompt) / per_sample))
