@@ -11,10 +11,15 @@ from rich.progress import Progress
 
 from infra.bench.problems import Problem
 from infra.bench.search.ask import Row, ask
-from infra.bench.search.configs import BEST_TREE, MODEL
+from infra.bench.search.configs import BEST_TREE, MODEL, Config, N
 
-SHORTEST_MS, LONGEST_MS = 30, 2000
+SHORTEST_MS, LONGEST_MS = 30, 4000
 BUCKETS = 4
+TIMED: tuple[Config, ...] = (
+    BEST_TREE,
+    Config("majority 16, 4 at once", "self_consistency", {"n": N, "width": 4, "stop": "none"}),
+)
+"""A tree, which has its answers late, and a vote, which has its first one early; problem by problem in turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,15 @@ async def at_random_deadlines(
     rng = random.Random(5)
     growth = (LONGEST_MS / SHORTEST_MS) ** (1 / BUCKETS)
     planned = [
-        (bucket, round(SHORTEST_MS * growth ** (bucket + rng.random())), problem)
+        (bucket, round(SHORTEST_MS * growth ** (bucket + rng.random())), TIMED[number % len(TIMED)], problem)
         for bucket in range(BUCKETS)
-        for problem in problems
+        for number, problem in enumerate(problems)
     ]
     rng.shuffle(planned)
     task = progress.add_task(f"random deadlines, {MODEL}", total=len(planned))
     results: list[Deadline] = []
-    for bucket, deadline_ms, (seed, problem) in planned:
-        row = await ask(client, BEST_TREE, problem, seed, deadline_ms=deadline_ms)
+    for bucket, deadline_ms, config, (seed, problem) in planned:
+        row = await ask(client, config, problem, seed, deadline_ms=deadline_ms)
         results.append(Deadline(row, bucket, deadline_ms, row.seconds * 1000 - deadline_ms))
         progress.advance(task)
     progress.remove_task(task)
