@@ -19,7 +19,7 @@ TIMED: tuple[Config, ...] = (
     BEST_TREE,
     Config("majority 16, 4 at once", "self_consistency", {"n": N, "width": 4, "stop": "none"}),
 )
-"""A tree, which has its answers late, and a vote, which has its first one early; problem by problem in turns."""
+"""A tree, which has its answers late, and a vote, which has its first one early; problems take turns."""
 
 
 @dataclass(frozen=True, slots=True)
