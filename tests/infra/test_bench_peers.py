@@ -253,7 +253,7 @@ def test_our_tree_techniques_run_only_where_the_registry_has_them() -> None:
 
 def test_every_line_of_the_peers_requirements_is_pinned() -> None:
     files = sorted(REQUIREMENTS.glob("*.txt"))
-    assert [f.stem for f in files] == ["its_hub", "optillm", "sglang_http", "treequest"]
+    assert [f.stem for f in files] == ["its_hub", "optillm", "reasoning_gym", "sglang_http", "treequest"]
     for file in files:
         lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
         assert lines
