@@ -31,8 +31,6 @@ class Finished(Protocol):
     @property
     def score(self) -> float | None: ...
     @property
-    def weight(self) -> float | None: ...  # None: the score
-    @property
     def score_reason(self) -> str: ...
     @property
     def verdict(self) -> str | None: ...
@@ -43,7 +41,7 @@ class Choice:
 
     Args:
         weighted: the weights of equal answers are added up, and the best one of the strongest group is taken;
-            else the one with the highest score. The weight is the score where there is no other.
+            else the one with the highest score.
         begin: where the texts start.
     """
 
@@ -66,8 +64,12 @@ class Choice:
         """How many have an answer."""
         return len(self._votes)
 
-    def take(self, finished: Finished) -> None:
-        """Count a finished path with text, or its score once that has come. Twice changes nothing."""
+    def take(self, finished: Finished, weight: float | None = None) -> None:
+        """Count a finished path with text, or its score once that has come. Twice changes nothing.
+
+        Args:
+            weight: of a path with a score, beside others; None for the score itself.
+        """
         known = finished.index in self._all
         self._all[finished.index] = finished
         if finished.key is None:
@@ -76,8 +78,7 @@ class Choice:
             self._votes.add(finished.key, finished.index)
         if finished.score is not None and finished.index not in self._scored:
             self._scored[finished.index] = finished
-            weight = finished.score if finished.weight is None else finished.weight
-            self._scores.add(finished.key, finished.index, weight)
+            self._scores.add(finished.key, finished.index, finished.score if weight is None else weight)
             if self._top is None or rank(finished) < rank(self._top):
                 self._top = finished
 

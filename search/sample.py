@@ -126,8 +126,3 @@ class Sample:
     again: bool = False
     calls_tools: bool = False
     verdict: str | None = None
-
-    @property
-    def weight(self) -> None:
-        """Beside others a sample's score is its weight."""
-        return None

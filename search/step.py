@@ -51,7 +51,6 @@ class Step:
         logprob: summed log-probability of the path's tokens, as far as the engine told it; 0 of those it did
             not write.
         score: of the path to its end, 0..1; None when it has none. Of a complete path it is reduced.
-        weight: of a complete path's answer beside others, its score times its likelihood; None without score.
         awake: whether its KV is wanted.
         path_scores: of all scored steps of its path, its own last.
         thinking: tokens of thinking that the model wrote in this step.
@@ -78,7 +77,6 @@ class Step:
     finished: bool = False
     logprob: float = 0.0
     score: float | None = None
-    weight: float | None = None
     score_reason: str = ""
     path_scores: tuple[float, ...] = ()
     verdict: str | None = None

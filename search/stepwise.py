@@ -20,8 +20,9 @@ from search.stepper import Growth, Stepper
 from search.tree import Tree
 
 Aggregate: TypeAlias = Literal["weighted", "max"]
-_LEAST_POWER = -700.0
 AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
+_LEAST_LOG = -700.0
+"""Log of the least likelihood that an answer is weighed by; exp of much less is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +201,9 @@ class StepSearch(ABC):
 
     def _likely(self, step: Step) -> float:
         """The probability of a path's tokens, to the power of `likelihood`."""
-        power = self._likelihood * step.logprob
+        log = self._likelihood * step.logprob
         # Very long paths count alike rather than not at all, and so do those of which this is not a number.
-        return exp(min(power, 0.0)) if power > _LEAST_POWER else exp(_LEAST_POWER)
+        return exp(min(log, 0.0)) if log > _LEAST_LOG else exp(_LEAST_LOG)
 
     def _finish(self, step: Step) -> bool:
         """Count a finished answer, or its score. Returns whether it is one."""
@@ -213,10 +214,11 @@ class StepSearch(ABC):
             if step.key is not None and not step.calls_tools:
                 self._grouping.note(step.key, step.answer or "")
                 step.key = self._grouping.key(step.key)
+        weight = None
         if step.score is not None:
             step.score = self.value(step)
-            step.weight = step.score * self._likely(step)
-        self._choice.take(step)
+            weight = step.score * self._likely(step)
+        self._choice.take(step, weight)
         return True
 
     def _join(self, event: Event) -> bool:

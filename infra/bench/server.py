@@ -15,7 +15,7 @@ from opentelemetry.trace import NoOpTracerProvider
 from guards.budget import Budget
 from guards.tenants import TenantStore
 from orchestrator.deployment import deploy
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, load
 from services.api.app import create_app
 from services.cli.progress import progress
 from services.http_server import HttpServer
@@ -36,6 +36,12 @@ class Recording(Metrics):
         super().on_call(model, kind, added_s)
         if added_s is not None:
             self.added.append((kind, added_s))
+
+
+def settings_for(model: str) -> Settings:
+    """The settings that `pondera serve` would take, with this model alone."""
+    settings = load(None)
+    return settings.model_copy(update={"models": tuple(m for m in settings.models if m.name == model)})
 
 
 @contextlib.asynccontextmanager

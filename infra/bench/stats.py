@@ -63,6 +63,7 @@ def mcnemar(won: int, lost: int) -> float:
 def _bootstrap(differences: Sequence[float], seed: int) -> tuple[float, float]:
     """2.5th and 97.5th percentile of the mean difference over resampled problems."""
     draw = random.Random(seed)
+    # In an order of their own, so that the interval does not depend on that of the problems.
     values, problems = sorted(differences, key=lambda d: (-abs(d), -d)), len(differences)
     means = sorted(sum(draw.choices(values, k=problems)) / problems for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]

@@ -15,8 +15,7 @@ from rich.progress import Progress
 
 from infra.bench.problems import Problem, held_out
 from infra.bench.results import report
-from infra.bench.server import serving
-from orchestrator.settings import load
+from infra.bench.server import serving, settings_for
 
 N = 16
 FIRST, PER_LEVEL = 60, 60
@@ -27,8 +26,7 @@ STOPPED = {"n": N, "width": 4, "stop": "beta"}
 
 
 async def main() -> None:
-    settings = load(None)
-    settings = settings.model_copy(update={"models": tuple(m for m in settings.models if m.name == MODEL)})
+    settings = settings_for(MODEL)
     problems = held_out(FIRST, PER_LEVEL)
     rows: list[dict[str, Any]] = []
     async with serving(settings) as (client, _):

@@ -26,10 +26,10 @@ from infra.bench.peers.schedule import per_level, turns
 from infra.bench.peers.server import template
 from infra.bench.peers.sides import FULL, OURS, PEERS, QUICK, SIDES, N, Side, Size, sides
 from infra.bench.peers.summary import Record, Verdict, better_peer, result, versus
-from infra.bench.peers.venvs import REQUIREMENTS
 from infra.bench.peers.vote import is_right, key_of, majority
 from infra.bench.problems import Problem, held_out
 from infra.bench.stats import compare, mcnemar, wilson
+from infra.bench.venvs import REQUIREMENTS
 
 MODEL = Path(infra.__file__).parent / "models" / "tiny_reasoner" / "model"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import httpx
+import pytest
 from fastapi import FastAPI
 
 from services.http_server import HttpServer
@@ -54,7 +54,9 @@ async def test_it_ends_soon_after_stop_and_lets_what_is_in_flight_end() -> None:
         await asyncio.wait_for(task, 5)
 
 
-async def test_the_date_header_keeps_up_although_the_idle_server_wakes_up_seldom(monkeypatch: Any) -> None:
+async def test_the_date_header_keeps_up_although_the_idle_server_wakes_up_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with bind("127.0.0.1", 0) as listener:
         listener.listen()
         server = HttpServer(application(asyncio.Event()))

@@ -24,12 +24,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 import infra
+from infra.bench.each import ask_each
 from infra.bench.gym.families import CANDIDATES, FAMILIES, LEAST, MOST
-from infra.bench.peers.venvs import environment
 from infra.bench.results import report
-from infra.bench.server import serving
+from infra.bench.search.configs import Config
+from infra.bench.server import serving, settings_for
 from infra.bench.stats import compare, wilson
-from orchestrator.settings import load
+from infra.bench.venvs import environment
+from orchestrator.effort import choose
 
 MODEL = "smollm2-135m-instruct"
 SHOTS = 2
@@ -39,20 +41,16 @@ AT_ONCE = 4
 MAX_NEW_TOKENS = 24
 N = 8
 
-Config = tuple[str, str, Mapping[str, Any]]
-GREEDY: Config = ("greedy", "single", {})
-MAJORITY: Config = (f"majority {N}", "self_consistency", {"n": N, "width": N, "stop": "none"})
-SURE: Config = (
-    f"confidence stop {N}", "self_consistency",
-    {"n": N, "width": 4, "pace": "needed", "stop": "confidence", "weight": "confidence",
-     "confidence_from": "logprob", "threshold": 0.9, "sharpness": 2, "min_votes": 1},
-)  # fmt: skip
+GREEDY = Config("greedy", "single")
+MAJORITY = Config(f"majority {N}", "self_consistency", {"n": N, "width": N, "stop": "none"})
+AUTO = choose("auto", can_score=False, greedy=False)
+SURE = Config(f"confidence stop {N}", AUTO.technique, {**AUTO.params, "n": N})
 CONFIGS: tuple[Config, ...] = (
     GREEDY,
     MAJORITY,
-    (f"beta stop {N}", "self_consistency", {"n": N, "width": 4, "stop": "beta"}),
+    Config(f"beta stop {N}", "self_consistency", {"n": N, "width": 4, "stop": "beta"}),
     SURE,
-    (f"deepconf {N}", "deepconf", {"n": N}),
+    Config(f"deepconf {N}", "deepconf", {"n": N}),
 )
 
 
@@ -101,8 +99,7 @@ class Gym:
 
 
 async def run(*, pilot: bool, quick: bool) -> None:
-    settings = load(None)
-    settings = settings.model_copy(update={"models": tuple(m for m in settings.models if m.name == MODEL)})
+    settings = settings_for(MODEL)
     python = environment("reasoning_gym", settings.state_dir.resolve() / "peers")
     families = tuple(CANDIDATES) if pilot else FAMILIES
     count = QUICK_COUNT if quick else PILOT_COUNT if pilot else COUNT
@@ -116,23 +113,23 @@ async def run(*, pilot: bool, quick: bool) -> None:
                 rows += await ask_all(client, config, tasks, progress)
     rows = gym.scored(rows)
     console = Console(width=150)
-    tell(console, rows, families, [name for name, _, _ in configs])
+    tell(console, rows, families, [c.name for c in configs])
     if pilot:
-        partly = [f for f in families if any(LEAST <= share(rows, c[0], f) <= MOST for c in configs)]
+        partly = [f for f in families if any(LEAST <= share(rows, c.name, f) <= MOST for c in configs)]
         console.print(f"partly done ({LEAST:.0%} to {MOST:.0%}): {', '.join(partly)}")
         return
-    gaps = {c[0]: compare(rights(rows, c[0]), rights(rows, MAJORITY[0]), SEED) for c in configs}
+    gaps = {c.name: compare(rights(rows, c.name), rights(rows, MAJORITY.name), SEED) for c in configs}
     for name, gap in gaps.items():
         console.print(
-            f"{name} against {MAJORITY[0]}: {gap.difference:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
+            f"{name} against {MAJORITY.name}: {gap.difference:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
         )
     report(
         "bench-gym",
         {
-            "greedy_acc": mean(rights(rows, GREEDY[0])),
-            "vote_acc": mean(rights(rows, MAJORITY[0])),
-            "stop_acc": mean(rights(rows, SURE[0])),
-            "stop_token_ratio": tokens(rows, SURE[0]) / tokens(rows, MAJORITY[0]),
+            "greedy_acc": mean(rights(rows, GREEDY.name)),
+            "vote_acc": mean(rights(rows, MAJORITY.name)),
+            "stop_acc": mean(rights(rows, SURE.name)),
+            "stop_token_ratio": tokens(rows, SURE.name) / tokens(rows, MAJORITY.name),
         },
         [asdict(row) for row in rows],
         families={name: dict(CANDIDATES[name]) for name in families},
@@ -144,16 +141,11 @@ async def ask_all(
     client: httpx.AsyncClient, config: Config, tasks: Sequence[Mapping[str, Any]], progress: Progress
 ) -> list[Row]:
     """A row of every task, in order; the number of a task is its seed."""
-    bar = progress.add_task(config[0], total=len(tasks))
-    gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(task: Mapping[str, Any]) -> Row:
-        async with gate:
-            row = await ask(client, config, task)
-        progress.advance(bar)
-        return row
+        return await ask(client, config, task)
 
-    return list(await asyncio.gather(*(one(task) for task in tasks)))
+    return await ask_each(one, tasks, progress, config.name, at_once=AT_ONCE)
 
 
 async def ask(client: httpx.AsyncClient, config: Config, task: Mapping[str, Any]) -> Row:
@@ -162,7 +154,6 @@ async def ask(client: httpx.AsyncClient, config: Config, task: Mapping[str, Any]
     Raises:
         httpx.HTTPStatusError: the service answered with an error.
     """
-    name, technique, params = config
     messages = []
     for question, answer in task["shots"]:
         messages += [
@@ -172,8 +163,8 @@ async def ask(client: httpx.AsyncClient, config: Config, task: Mapping[str, Any]
     body = {
         "model": MODEL,
         "messages": [*messages, {"role": "user", "content": task["question"]}],
-        "technique": technique,
-        "params": dict(params),
+        "technique": config.technique,
+        "params": dict(config.params),
         "max_new_tokens": MAX_NEW_TOKENS,
         "seed": task["number"],
     }
@@ -181,7 +172,7 @@ async def ask(client: httpx.AsyncClient, config: Config, task: Mapping[str, Any]
     response.raise_for_status()
     found = response.json()
     charged = found["receipt"]["tokens"]["charged"]
-    return Row(name, task["family"], task["number"], found.get("answer"), charged)
+    return Row(config.name, task["family"], task["number"], found.get("answer"), charged)
 
 
 def tell(console: Console, rows: Sequence[Row], families: Sequence[str], configs: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ from infra.bench.peers.sides import (
 from infra.bench.peers.summary import Record, better_peer, result, versus
 from infra.bench.problems import held_out
 from infra.bench.results import RESULTS, report
-from orchestrator.settings import load
+from infra.bench.server import settings_for
 from search.registry import TECHNIQUES
 
 LEVELS = 5
@@ -44,8 +44,7 @@ MOST_IDLE = 0.05
 
 
 async def main(quick: bool) -> None:
-    settings = load()
-    settings = settings.model_copy(update={"models": tuple(m for m in settings.models if m.name == MODEL)})
+    settings = settings_for(MODEL)
     sizes = QUICK if quick else FULL
     everyone = sides(frozenset(TECHNIQUES))
     problems = held_out(FIRST, per_level(sizes, LEVELS))

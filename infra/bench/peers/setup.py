@@ -14,7 +14,7 @@ from infra.bench.peers.processes import idle_shares
 from infra.bench.peers.run import Bench
 from infra.bench.peers.server import engine, optillm
 from infra.bench.peers.sides import Driver
-from infra.bench.peers.venvs import environment, packages
+from infra.bench.venvs import environment, packages
 from orchestrator.deployment import prepare_model
 from orchestrator.settings import Settings
 

@@ -29,8 +29,7 @@ from infra.bench.search.configs import BEST_STOP, BEST_TREE, CURVE, FIXED, MODEL
 from infra.bench.search.deadlines import Deadline, at_random_deadlines, buckets, percentile
 from infra.bench.search.plot import draw
 from infra.bench.search.summary import Figures, figures, flagged, paired, token_ratio
-from infra.bench.server import serving
-from orchestrator.settings import load
+from infra.bench.server import serving, settings_for
 
 PICTURE = Path("infra/docs/assets/accuracy-tokens.svg")
 EASY, HARD, ALL = (1, 2), (3, 4, 5), (1, 2, 3, 4, 5)
@@ -40,7 +39,7 @@ TRIAL = 4
 RUNS = 2
 """Runs of the tree and of its rival on each problem, with different seeds."""
 WIDTH = 150
-TIMED = 50
+TIMED_PROBLEMS = 50
 """Problems that are asked with deadlines, each with four of them."""
 
 
@@ -51,8 +50,7 @@ def main() -> None:
 
 
 async def run(*, quick: bool) -> None:
-    settings = load(None)
-    settings = settings.model_copy(update={"models": tuple(m for m in settings.models if m.name == MODEL)})
+    settings = settings_for(MODEL)
     everything = list(enumerate(held_out(0, 2 if quick else PER_LEVEL)))
     first, count = (1, 1) if quick else (CURVE_FROM, CURVE_PER_LEVEL)
     wanted = {p.id for p in held_out(first, count)}
@@ -66,7 +64,7 @@ async def run(*, quick: bool) -> None:
             _tell(console, [figures(rows) for rows in (tree, equal)], "levels 3 to 5")
             vote, fixed = await _alternating(client, (BEST_STOP, FIXED), everything, progress)
             _tell(console, [figures(rows) for rows in (vote, fixed)], "all held-out problems")
-            late = await at_random_deadlines(client, hard[-(2 if quick else TIMED) :], progress)
+            late = await at_random_deadlines(client, hard[-(2 if quick else TIMED_PROBLEMS) :], progress)
             known = {rows[0].config: [r for r in rows if r.problem in wanted] for rows in (vote, fixed)}
             curve = [known.get(c.name) or await ask_all(client, c, part, progress) for c in CURVE]
     measured = [figures(rows) for rows in curve]

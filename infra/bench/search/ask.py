@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import httpx
 from rich.progress import Progress
 
+from infra.bench.each import ask_each
 from infra.bench.problems import Problem
 from infra.bench.search.configs import MODEL, Config
 
@@ -56,18 +56,12 @@ async def ask_all(
     at_once: int = AT_ONCE,
 ) -> list[Row]:
     """A row of every problem, in the order of the problems. The number of a problem is its seed."""
-    task = progress.add_task(config.name, total=len(problems))
-    gate = asyncio.Semaphore(at_once)
 
-    async def one(seed: int, problem: Problem) -> Row:
-        async with gate:
-            row = await ask(client, config, problem, seed)
-        progress.advance(task)
-        return row
+    async def one(item: tuple[int, Problem]) -> Row:
+        seed, problem = item
+        return await ask(client, config, problem, seed)
 
-    rows = await asyncio.gather(*(one(seed, problem) for seed, problem in problems))
-    progress.remove_task(task)
-    return rows
+    return await ask_each(one, problems, progress, config.name, at_once=at_once)
 
 
 async def ask(

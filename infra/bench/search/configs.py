@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.effort import choose
+
 MODEL = "tiny-reasoner"
 N = 16
 
@@ -29,14 +31,13 @@ class Config:
 FIXED = Config("majority 16", "self_consistency", {"n": N, "width": N, "stop": "none"})
 """All 16 samples at once and a plain majority; it ends early only when the rest cannot change the winner."""
 
-BEST_STOP = Config("vote, best stop", "self_consistency", {
-    "n": 10, "width": 4, "pace": "needed", "stop": "confidence", "weight": "confidence",
-    "confidence_from": "both", "threshold": 0.8, "sharpness": 3, "min_votes": 1,
-})  # fmt: skip
-"""Tuned on 750 problems that are not held out (`infra.bench.vote_record`, `infra.bench.vote_study`)."""
+_AUTO, _AUTO_UNSCORED = (choose("auto", can_score=scored, greedy=False) for scored in (True, False))
+BEST_STOP = Config("vote, best stop", _AUTO.technique, _AUTO.params)
+"""What effort `auto` does; tuned on 750 problems that are not held out (`vote_record` and `vote_study`)."""
 
 BEST_TREE = Config("rebase 3, likelihood", "rebase", {"n": 3, "temperature": 0.1, "likelihood": 2.0})
-"""The best of `infra.bench.tree_study`, on problems that are not held out."""
+"""Chosen on problems that are not held out (`infra.bench.tree_study`), for its lead over a majority vote of
+the same tokens; more paths are right more often."""
 
 CURVE: tuple[Config, ...] = (
     Config("single, greedy", "single"),
@@ -44,10 +45,9 @@ CURVE: tuple[Config, ...] = (
     *(Config(f"majority {n}", "self_consistency", {"n": n, "width": n, "stop": "none"}) for n in (4, 64)),
     FIXED,
     Config("beta stop 16", "self_consistency", {"n": N, "stop": "beta"}),
-    Config("confidence stop 12, no verifier", "self_consistency", {
-        "n": 12, "width": 4, "pace": "needed", "stop": "confidence", "weight": "confidence",
-        "confidence_from": "logprob", "threshold": 0.9, "sharpness": 2, "min_votes": 1,
-    }),
+    Config(
+        "confidence stop 12, no verifier", _AUTO_UNSCORED.technique, {**_AUTO_UNSCORED.params, "n": 12}
+    ),
     Config("window stop 16", "self_consistency", {"n": N, "stop": "window", "window": 4}),
     BEST_STOP,
     *(Config(f"best of {n}, weighted", "best_of_n", {"n": n}) for n in (4, 16)),

@@ -15,7 +15,7 @@ from infra.bench.search.configs import BEST_TREE, MODEL, Config, N
 
 SHORTEST_MS, LONGEST_MS = 30, 4000
 BUCKETS = 4
-TIMED: tuple[Config, ...] = (
+CONFIGS: tuple[Config, ...] = (
     BEST_TREE,
     Config("majority 16, 4 at once", "self_consistency", {"n": N, "width": 4, "stop": "none"}),
 )
@@ -43,7 +43,12 @@ async def at_random_deadlines(
     rng = random.Random(5)
     growth = (LONGEST_MS / SHORTEST_MS) ** (1 / BUCKETS)
     planned = [
-        (bucket, round(SHORTEST_MS * growth ** (bucket + rng.random())), TIMED[number % len(TIMED)], problem)
+        (
+            bucket,
+            round(SHORTEST_MS * growth ** (bucket + rng.random())),
+            CONFIGS[number % len(CONFIGS)],
+            problem,
+        )
         for bucket in range(BUCKETS)
         for number, problem in enumerate(problems)
     ]

@@ -1,4 +1,4 @@
-"""One environment per peer under the state folder, made anew only when its pins change."""
+"""Environments for packages that do not go with ours, such as the peers; made anew when their pins change."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_DEPS = "--no-deps"
 
 
 class InstallFailed(RuntimeError):
-    """A peer's packages could not be installed."""
+    """The packages of an environment could not be installed."""
 
 
 def environment(name: str, folder: Path) -> Path:
-    """The interpreter of a peer's environment; made if need be, which takes a minute.
+    """The interpreter of an environment; made if need be, which takes a minute.
 
     Args:
         name: of the requirement file, without its suffix.
