@@ -35,14 +35,18 @@ from orchestrator.effort import choose
 
 MODEL = "smollm2-135m-instruct"
 SHOTS = 2
-COUNT, PILOT_COUNT, QUICK_COUNT = 40, 15, 2
+COUNT, PILOT_COUNT, QUICK_COUNT = 40, 10, 2
 SEED, PILOT_SEED = 31, 30
 AT_ONCE = 4
 MAX_NEW_TOKENS = 24
-N = 8
+END_OF_ANSWER = "\n"
+N, PILOT_N = 8, 4
 
 GREEDY = Config("greedy", "single")
 MAJORITY = Config(f"majority {N}", "self_consistency", {"n": N, "width": N, "stop": "none"})
+PILOT_MAJORITY = Config(
+    f"majority {PILOT_N}", "self_consistency", {"n": PILOT_N, "width": PILOT_N, "stop": "none"}
+)
 AUTO = choose("auto", can_score=False, greedy=False)
 SURE = Config(f"confidence stop {N}", AUTO.technique, {**AUTO.params, "n": N})
 CONFIGS: tuple[Config, ...] = (
@@ -105,7 +109,7 @@ async def run(*, pilot: bool, quick: bool) -> None:
     count = QUICK_COUNT if quick else PILOT_COUNT if pilot else COUNT
     gym = Gym(python, families, PILOT_SEED if pilot else SEED, count)
     tasks = gym.tasks()
-    configs = (GREEDY, MAJORITY) if pilot else CONFIGS
+    configs = (GREEDY, PILOT_MAJORITY) if pilot else CONFIGS
     rows: list[Row] = []
     async with serving(settings) as (client, _):
         with Progress() as progress:
@@ -166,6 +170,7 @@ async def ask(client: httpx.AsyncClient, config: Config, task: Mapping[str, Any]
         "technique": config.technique,
         "params": dict(config.params),
         "max_new_tokens": MAX_NEW_TOKENS,
+        "stop": [END_OF_ANSWER],
         "seed": task["number"],
     }
     response = await client.post("/v1/reason", json=body)
